@@ -202,9 +202,13 @@ class DrawnAhead:
 
 
 def scalar_values(kernel: Kernel, problem: Problem, kind: str = NORMAL) -> dict[str, float]:
-    """The value of every scalar argument by name; with some kinds of inputs the other one of those that have two."""
+    """The value of every scalar argument by name; with some kinds of inputs the other one of those that have two.
+
+    Sums in half types keep the usual ones: their bounds are those of the library, whose call passes these.
+    """
     scalars = [a for a in kernel.arguments if isinstance(a, Scalar)]
-    if kind not in OTHER_SCALARS:
+    is_half_sum = problem.is_half and any(tensor.summed(problem) is not None for tensor in kernel.tensors)
+    if kind not in OTHER_SCALARS or is_half_sum:
         return {a.name: a.number(problem) for a in scalars}
     return {a.name: a.number_of((a.other or a.value)(problem), problem) for a in scalars}
 

@@ -28,7 +28,7 @@ from tilewright.tuner.devices.cpu.process import Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
-from tilewright.tuner.line_kinds import SHARED, shared_pair
+from tilewright.tuner.line_kinds import SHARED, bound_width, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
 from tilewright.tuner.loop.verify import worse
 from tilewright.tuner.outcome import L2, Executable, Outcome, Resources, Verification
@@ -230,7 +230,8 @@ class CpuBench(Bench):
             if pair is not None:
                 sources[pair[1].name] = Path(f"={pair[0].name}")
             if self._trusted is None:
-                expected = expected_of(self.kernel, self.problem, arrays, scalars)
+                width = bound_width(self.kernel, self.problem, kind)
+                expected = expected_of(self.kernel, self.problem, arrays, scalars).widened(width)
             else:
                 expected = self._expected_by(self._trusted, sources, scalars)
             for tensor in self.kernel.outputs:

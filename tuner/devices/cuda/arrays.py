@@ -33,6 +33,7 @@ from tilewright.tuner.devices.cuda.checks import (
 )
 from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
 from tilewright.tuner.devices.cuda.texture import TextureObject
+from tilewright.tuner.line_kinds import bound_width
 from tilewright.tuner.loop.expected import Expected, expected_of
 from tilewright.tuner.outcome import Verification
 
@@ -288,10 +289,11 @@ class ProblemArrays:
         case = self._cases[kind] = Case(kind, inputs)
         scalars = scalar_values(self.kernel, self.problem, kind)
         held = self._references.made_there(host, {name: int(memory) for name, memory in inputs.items()}, scalars)
+        width = bound_width(self.kernel, self.problem, kind)
         if held is not None:
-            case.references = {self.kernel.output.name: held}
+            case.references = {self.kernel.output.name: replace(held, factor=width * held.factor)}
         elif self.kernel.reference is not None or self.kernel.check is not None:
-            self.expect(expected_of(self.kernel, self.problem, host, scalars), case)
+            self.expect(expected_of(self.kernel, self.problem, host, scalars).widened(width), case)
         return case
 
     def _upload(self, address: int, tensor: Tensor, array: HostArray) -> None:
