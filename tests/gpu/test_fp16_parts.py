@@ -59,7 +59,7 @@ def test_every_kind_of_inputs_is_within_the_bound_twice_over(device, sizes, opti
         executable = bench.compile(configuration)
         for _ in range(2):  # packed as FP16 and as BF16 parts in turn
             found = bench.verify_each_kind(executable)
-            assert [one.inputs for one in found] == [*DRAWN_KINDS, *FACTOR_KINDS]
+            assert {*DRAWN_KINDS, *FACTOR_KINDS} <= {one.inputs for one in found}
             assert all(one.wrong == 0 for one in found), (configuration, found)
     bench.close()
 
