@@ -146,7 +146,7 @@ def _contents(
     sequence: np.random.SeedSequence,
     drawn: dict[str, HostArray] | None,
 ) -> HostArray:
-    """An array of this kind, as yet as it is drawn, or a copy of what is kept of an earlier draw."""
+    """The numbers that an array of this kind is made from: drawn now, or a copy of an earlier draw that was kept."""
     dtype = tensor.dtype_for(problem)
     is_kind = tensor.summed(problem) is not None or kind == UNIFORM
     draw = _integers if is_integer(dtype) else _fill_of(kind if is_kind else NORMAL, dtype)
@@ -160,7 +160,7 @@ def _contents(
 def _arrange(
     array: HostArray, axis: int, kind: str, dtype: str, sequence: np.random.SeedSequence, *, is_partner: bool
 ) -> None:
-    """Makes a factor of what was drawn for it, in place."""
+    """Turns drawn numbers into a factor of this kind, in place."""
     if kind == CANCELLING:
         _pair(array, axis, dtype, sequence if is_partner else None)
     elif kind == NONFINITE:

@@ -34,7 +34,7 @@ def has_mask(p: Problem) -> bool:
 
 
 def shape_of(array: str, p: Problem) -> tuple[int, ...]:
-    """(batch, heads, rows, row length); O in the order of memory; one element for M where there is none."""
+    """Batch, heads, rows and row length of an array; those of O in the order of memory, (1,) for M without a mask."""
     if array == "m" and not has_mask(p):
         return (1,)
     batch, heads, rows = dimensions(array, p.shape)

@@ -19,7 +19,7 @@ LARGEST = 2**62
 """Up to here sums and products of int64 are what Python computes."""
 
 BITS = 63
-"""Bits of a number beside its sign; a shift by as many is none that NumPy does as Python would."""
+"""The bits of a number beside its sign. NumPy and Python differ in a shift by as many bits or more."""
 
 EXACT_AS_FLOAT = 2**53
 """Up to here whole numbers beside fractions are, too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +18,6 @@ from tilewright.tuner.compile.triton_process import compiled_apart
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.outcome import Outcome
 
-_SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
 _HOST_FUNCTION = "host functions are not allowed in JIT mode"
 """NVRTC's words on a function of the host, which nvcc passes over. As one of the device it is there and not called."""
 
@@ -39,7 +37,7 @@ def compile_nvrtc(
     options = [f"--gpu-architecture={arch}", *NVRTC_OPTIONS]
     options += [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     options += flags
-    folders = nvrtc.header_folders() if _SYSTEM_INCLUDE.search(source) else ()
+    folders = nvrtc.header_folders() if std_headers.SYSTEM_INCLUDE.search(source) else ()
     options += [f"-I{folder}" for folder in folders]
     headers = std_headers.given_headers(source, has_toolkit=bool(folders))
     if "__int128" in source:

@@ -204,7 +204,7 @@ _CUDA_INCLUDE = re.compile(
 _DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)|\btypedef\b[^;{}]*?\b(\w+)\s*;|\busing\s+(\w+)\s*=")
 _MENTIONED = re.compile(rf"\b(?:{'|'.join(map(re.escape, _WORDS))})\b")
 _STD_NAME = re.compile(r"(?<![\w:])std::\w")
-_SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
+SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
 
 
 def without_cuda_headers(source: str) -> str:
@@ -247,5 +247,5 @@ def fingerprint(source: str) -> str:
 
 def given_headers(source: str, *, has_toolkit: bool) -> dict[str, str]:
     """The headers that a source may include; none where it asks for none."""
-    asks = _SYSTEM_INCLUDE.search(source) or _STD_NAME.search(source)
+    asks = SYSTEM_INCLUDE.search(source) or _STD_NAME.search(source)
     return _headers(has_toolkit=has_toolkit) if asks else {}

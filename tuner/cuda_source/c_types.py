@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 NUMBER = re.compile(
     r"(?:(?:unsigned|signed|long|short|int|char|bool)\s*)+|float|double|size_t|u?int(?:8|16|32|64)_t"
     r"|(?:__)?half|(?:__)?nv_bfloat16"
 )
+_ALIAS = re.compile(r"\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;|\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
+_MOST_ALIASES = 8  # an alias of an alias
 _QUALIFIER = re.compile(r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__|struct)\b|\[\[.*?\]\]")
+
+
+def aliases_in(text: str) -> list[tuple[str, str]]:
+    """The name and the type of each `using` and `typedef` of a plain type, in the order of the text."""
+    return [(found[1] or found[4], found[2] or found[3]) for found in _ALIAS.finditer(text)]
+
+
+def without_aliases(part: str, aliases: Mapping[str, str]) -> str:
+    """The parameter with each alias replaced by its type."""
+    for _ in range(_MOST_ALIASES):
+        part = re.sub(r"\b\w+\b", lambda word: aliases.get(word[0], word[0]), part)
+    return part
 
 
 def type_of(part: str) -> tuple[str, bool]:

@@ -23,7 +23,7 @@ _INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:<([^>]+)>|"([^"]+)")')
 _TYPES = {"struct_specifier", "class_specifier", "union_specifier", "enum_specifier", "concept_definition"}
 _DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "constexpr", "__managed__"}
 _ALWAYS = {"preproc_call", "comment", "preproc_defined", "#endif", "#if", "#ifdef", "#ifndef", "#else", "#elif"}
-_DIRECTIVE_PARTS = {"name", "condition"}
+_DIRECTIVE_PARTS = {"name", "condition", "value"}
 
 DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|cooperative_groups(?:/.*)?(?:\.h)?|mma\.h|cuda/.*|nv/.*|cub/.*"
@@ -170,10 +170,8 @@ def _stays(child: Node, parent: Node) -> bool:
     if child.type == "preproc_include":
         return any(DEVICE_HEADERS.fullmatch(name) or in_quotes for name, in_quotes in includes(text_of(child)))
     if parent.type in {"namespace_definition", "linkage_specification"} or parent.type.startswith("preproc_"):
-        return not child.is_named or parent.field_name_for_child(parent.children.index(child)) in {
-            *_DIRECTIVE_PARTS,
-            "value",
-        }
+        part = parent.field_name_for_child(parent.children.index(child))
+        return not child.is_named or part in _DIRECTIVE_PARTS
     if child.type == "using_declaration" and "namespace" in text_of(child):
         return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
     return not child.is_named

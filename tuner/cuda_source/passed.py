@@ -6,14 +6,11 @@ import re
 from dataclasses import dataclass
 
 from tilewright.kernels.dtypes import ITEM_BYTES, REAL
-from tilewright.tuner.cuda_source.c_types import NUMBER, dtype_of, type_of
+from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, type_of, without_aliases
 from tilewright.tuner.cuda_source.tree import KernelFunction, fields_of_struct
 
-_ALIAS = re.compile(r"\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;|\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1234])")
-_MOST_ALIASES = 8  # an alias of an alias
-
-LONGEST_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class UnclearSourceError(Exception):
@@ -36,10 +33,11 @@ class FirstArgument:
         Raises UnclearSourceError for what cannot be passed: it names the line and what to do.
         """
         written = part
-        part = _without_aliases(re.sub(rf"\b({'|'.join(types)})\b", "REAL", part) if types else part, text)
+        generic = re.sub(rf"\b({'|'.join(types)})\b", "REAL", part) if types else part
+        part = without_aliases(generic, dict(aliases_in(text)))
         kind, is_pointer = type_of(part)
         _refuse(written, part, kind, kernel, is_pointer=is_pointer)
-        name = LONGEST_NAME.findall(part.partition("[")[0])[-1]
+        name = _NAME.findall(part.partition("[")[0])[-1]
         role = _role(part, name, kernel) if is_pointer else ""
         vector = _VECTOR.fullmatch(kind)
         scalar = _scalar_of(vector[1]) if vector else kind
@@ -98,13 +96,6 @@ def _role(part: str, name: str, kernel: KernelFunction) -> str:
     if re.search(r"\bconst\b", part.partition("*")[0]) or (uses and set(uses) == {"read"}):
         return "input"
     return "output" if uses and set(uses) == {"assigned"} else "inout"
-
-
-def _without_aliases(part: str, text: str) -> str:
-    aliases = {found[1] or found[4]: found[2] or found[3] for found in _ALIAS.finditer(text)}
-    for _ in range(_MOST_ALIASES):
-        part = re.sub(r"\b\w+\b", lambda word: aliases.get(word[0], word[0]), part)
-    return part
 
 
 def _scalar_of(prefix: str) -> str:

@@ -126,7 +126,7 @@ class CudaSource:
 
 
 def defined_name(node: Node) -> str:
-    """The name of the function that a definition defines, without its scope; "" where there is none."""
+    """The function's name in a definition, without its scope; "" where the node defines no function."""
     function = _function_declarator(node)
     named = function.child_by_field_name("declarator") if function else None
     return text_of(named).rpartition("::")[2].partition("<")[0].strip()

@@ -110,8 +110,8 @@ def _instance(kernel: KernelFunction) -> tuple[str, list[str], dict[str, tuple[i
 
 def _extras(kernel: KernelFunction, text: str, parameters: list[str]) -> str:
     """Further arguments of the variant: what it needs of a device, its static shared memory."""
-    extras = ['requires=frozenset({"ptx"}),'] if _INLINE_PTX.search(COMMENT.sub(" ", text)) else []
     without_comments = COMMENT.sub(" ", text)
+    extras = ['requires=frozenset({"ptx"}),'] if _INLINE_PTX.search(without_comments) else []
     size = static_shared_bytes(COMMENT.sub(" ", kernel.body), without_comments, parameters)
     if size:
         extras.append(f"static_shared_bytes=lambda c, _p: {size},")

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.kernels.dtypes import C_TYPES
 from tilewright.kernels.kernel import Argument, Kernel, Scalar, Variant, unqualified
 from tilewright.kernels.own import example
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.compile.std_headers import without_cuda_headers
-from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type_of
+from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, aliases_in, dtype_of, type_of, without_aliases
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, find_compiler
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>.*$", re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+).*$", re.MULTILINE)
-_ALIAS = re.compile(r"\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;|\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
 _NOT_FOUND = re.compile(r"fatal error: '?([^:']+?)'?(?:: No such file| file not found)")
 _BYTES = frozenset({"char", "unsigned char", "signed char", "uint8_t"})
 """Types that a source may read raw memory by; so may vectors, such as `float4`, and `void`."""
@@ -102,20 +101,14 @@ def parameters_of(text: str, entry: str) -> list[str] | None:
             parts.append("")
         else:
             parts[-1] += character
-    stated = {(found[1] or found[4], found[2] or found[3]) for found in _ALIAS.finditer(text)}
+    stated = set(aliases_in(text))
     aliases = dict(stated)
     # Both only where there was no preprocessor: macros, and aliases that an #if decides.
     hidden = {*_DEFINE.findall(text), *(name for name, kind in stated if aliases[name] != kind)}
     if any("#" in part or hidden.intersection(re.findall(r"\w+", part)) for part in parts):
         return None
     named = [" ".join(part.partition("=")[0].split()) for part in parts]
-    return [_resolved(part, aliases) for part in named if part not in {"", "void"}]
-
-
-def _resolved(part: str, aliases: Mapping[str, str]) -> str:
-    for _ in range(8):  # an alias of an alias
-        part = re.sub(r"\b\w+\b", lambda word: aliases.get(word[0], word[0]), part)
-    return part
+    return [without_aliases(part, aliases) for part in named if part not in {"", "void"}]
 
 
 def _flaws(kernel: Kernel, variant: Variant, problem: Problem, parameters: list[str]) -> Iterator[str]:

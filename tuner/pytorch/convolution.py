@@ -185,7 +185,7 @@ def conv2d(
 
 
 def as_sizes(w: Tensor, stride: Any, padding: Any, dilation: Any) -> list[list[int]] | None:
-    """Stride, padding and dilation of both axes; None for a padding that is none of both sides alike."""
+    """Stride, padding and dilation of both axes; None where "same" would not pad both sides alike."""
     stride, dilation = _pair(stride), _pair(dilation)
     if padding == "valid":
         padding = 0

@@ -83,7 +83,7 @@ def default_choice(
 ) -> Choice:
     """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none.
 
-    `is_usable`: whether one may be used; where none of the variants' defaults may, there is none.
+    `is_usable`: whether a configuration may be used; LaunchError too where none of the variants' defaults may.
     """
     is_refused = False
     for variant in kernel.variants_from_default:

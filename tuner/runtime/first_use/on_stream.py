@@ -72,7 +72,7 @@ class _Reserve:
         self._lock = ForkSafeLock()
 
     def take(self, size_bytes: int) -> _Memory:
-        """Memory of at least that size; raises DriverError where there is none."""
+        """The address of memory of at least that size; raises DriverError where the device has no room."""
         with self._lock:
             fitting = [one for one in self._free if one.size_bytes >= size_bytes]
             if fitting:
