@@ -46,6 +46,7 @@ from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.loop.finals import DroppedFinalist
 from tilewright.tuner.loop.measure import ContextLostError
 from tilewright.tuner.loop.tune import Budget, Hooks, Knowledge, Progress, Trial, TuneResult, tune
+from tilewright.tuner.remains import adopt_orphans
 
 logger = logging.getLogger(__name__)
 
@@ -264,6 +265,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides
     die_with(int(parent_pid))
+    adopt_orphans()
     be_killed_first()
     logs.configure()
     logs.always(job=job_id, device=device_name)

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import select
+import selectors
 import signal
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.tuner import remains
 from tilewright.tuner.devices import host_memory
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
@@ -26,6 +28,13 @@ EXIT_USAGE = 64
 """The runner's: it was called wrongly, or the machine refused it memory or a file (host/block.h)."""
 
 LOG_CHARACTERS = 20_000
+
+CAPTURED_BYTES = 1 << 20
+"""Kept of what a process says on each of its outputs; a kernel that prints without end fills no memory."""
+
+_READ_BYTES, _LEFT_IN_A_PIPE_BYTES = 1 << 16, 1 << 20  # the second: what a pipe can hold at most by default
+
+_KILL_WAIT_S, _LAST_WORDS_S = 10.0, 5.0
 
 _LIMITING = ("sh", "-c", 'ulimit -t "$0"; exec "$@"')
 """Sets the limit before the command begins: from here it would be a race, and Python code between fork and exec may
@@ -48,32 +57,94 @@ class Ended:
 
 
 def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Ended:
-    """Runs a command in a session of its own; when the time is over, or on any exception, all of it is killed.
+    """Runs a command in a session of its own; when it has ended, when the time is over, or on any exception, all of
+    that session is killed, and what left it as far as `remains` finds it.
 
-    It, and each of what it starts, also ends by itself after the most CPU time that fits into `timeout_s`.
+    It, and each of what it starts, also ends by itself after the most CPU time that fits into `timeout_s`. Nobody waits
+    for a process that it left behind with its output open, and of each output at most CAPTURED_BYTES are kept.
     """
     kills_before = host_memory.kills()
+    mark = remains.new_mark()
     process = subprocess.Popen(
         [*_LIMITING, str(math.ceil(timeout_s * (os.cpu_count() or 1)) + 1), *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, **(environment or {})},
+        bufsize=0,
+        env={**os.environ, **(environment or {}), **mark},
         start_new_session=True,
     )
-    with process:
+    try:
+        listening = _Listening(process)
+        has_ended = listening.until_ended(time.monotonic() + timeout_s)
+    finally:
+        _kill_session(process)
+        code = reaped(process)
+    output, errors, are_shut = listening.said()
+    if not are_shut:
+        remains.end(mark)
+    if not has_ended:
+        return Ended(None, output, errors)
+    return Ended(code, output, errors, _lacked_memory(code, kills_before))
+
+
+class _Listening:
+    """What a process says on its two pipes, until it has ended."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both are pipes
+        self._pipes = process.stdout, process.stderr
+        self._kept = {pipe.fileno(): bytearray() for pipe in self._pipes}
+        self._open = set(self._kept)
+        self._end = os.pidfd_open(process.pid)
+        for number in self._kept:
+            os.set_blocking(number, False)
+
+    def until_ended(self, deadline: float) -> bool:
+        """Whether the process ended before the deadline; others that hold its pipes do not count."""
+        with selectors.DefaultSelector() as selector:
+            for number in (*self._kept, self._end):
+                selector.register(number, selectors.EVENT_READ)
+            while (left_s := deadline - time.monotonic()) > 0:
+                ready = {key.fd for key, _ in selector.select(left_s)}
+                for number in ready & self._open:
+                    if not self._read(number):
+                        selector.unregister(number)
+                if self._end in ready:
+                    return True
+        return False
+
+    def said(self) -> tuple[str, str, bool]:
+        """Output, errors, and whether nobody is left who could say more; closes the pipes."""
+        for number in list(self._open):
+            for _ in range(_LEFT_IN_A_PIPE_BYTES // _READ_BYTES):  # what somebody goes on writing has no end
+                if not self._read(number):
+                    break
+        for pipe in self._pipes:
+            pipe.close()
+        os.close(self._end)
+        output, errors = (bytes(kept).decode(errors="replace") for kept in self._kept.values())
+        return output, errors, not self._open
+
+    def _read(self, number: int) -> bool:
+        """Whether there was something; keeps it as far as there is room."""
         try:
-            output, errors = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            _kill_session(process)
-            output, errors = process.communicate()
-            return Ended(None, output, errors)
-        except BaseException:
-            _kill_session(process)
-            raise
-    return Ended(process.returncode, output, errors, _lacked_memory(process.returncode, kills_before))
+            received = os.read(number, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not received:
+            self._open.discard(number)
+        kept = self._kept[number]
+        kept += received[: CAPTURED_BYTES - len(kept)]
+        return bool(received)
+
+
+def reaped(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process that has ended or was killed; raises TunerError where it outlives that."""
+    try:
+        return process.wait(_KILL_WAIT_S)
+    except subprocess.TimeoutExpired:
+        raise TunerError(f"process {process.pid} is still there {_KILL_WAIT_S:.0f} s after SIGKILL") from None
 
 
 def output_of(command: Sequence[str], timeout_s: float) -> str:
@@ -108,13 +179,14 @@ class Conversation:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; a pipe could fill up
         self._unread = b""
         self._kills_before = host_memory.kills()
+        self._mark = remains.new_mark()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             bufsize=0,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **(environment or {}), **self._mark},
             start_new_session=True,
         )
 
@@ -147,15 +219,30 @@ class Conversation:
         ready, _, _ = select.select([self._process.stdout], [], [], max(remaining_s, 0.0))
         return os.read(self._process.stdout.fileno(), 1 << 16) if ready else None
 
+    def _is_shut(self) -> bool:
+        """Closes the output; whether nobody else has it open."""
+        assert self._process.stdout is not None  # noqa: S101 - for the type checker
+        with self._process.stdout as pipe:
+            os.set_blocking(pipe.fileno(), False)
+            try:
+                return any(not os.read(pipe.fileno(), _READ_BYTES) for _ in range(_LEFT_IN_A_PIPE_BYTES // _READ_BYTES))
+            except BlockingIOError:
+                return False
+
     def _end(self, *, timed_out: bool) -> Ended:
         if self._errors.closed:
             return Ended(None, "", "")
         if timed_out:
             _kill_session(self._process)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        code = self._process.wait()
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it has shut its output, and may go on all the same
+            self._process.wait(_LAST_WORDS_S)
+        _kill_session(self._process)
+        code = reaped(self._process)
+        if not self._is_shut():
+            remains.end(self._mark)
         self._errors.seek(0)
         errors = self._errors.read(LOG_CHARACTERS).decode(errors="replace")
         self._errors.close()
@@ -171,6 +258,6 @@ def _lacked_memory(code: int, kills_before: int) -> bool:
     return code == -signal.SIGKILL and host_memory.kills() > kills_before
 
 
-def _kill_session(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
