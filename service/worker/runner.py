@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -38,6 +39,7 @@ from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
+from tilewright.tuner import roofline
 from tilewright.tuner.compile.compilation import Compiler, triton_version
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
@@ -147,7 +149,8 @@ class Run:
 
     def _search(self) -> TuneResult:
         barred: set[Configuration] = set(patiently(lambda s: study_rows.barred(s, self.study.id)))
-        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim)
+        too_fast = partial(roofline.too_fast, self.kernel, self.problem, self.device.model)
+        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim, too_fast)
         while True:
             trials = patiently(self._prior_trials)
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))

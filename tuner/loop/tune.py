@@ -256,11 +256,18 @@ class _Study:
     def _evaluation(self, running: _Running) -> tuple[Evaluation, TunerError | None]:
         """The evaluation to record, and the error if the configuration broke the device."""
         try:
-            return running.wait(), None
+            return self._possible(running.wait()), None
         except ContextLostError as error:
             if error.evaluation is None:
                 raise
             return error.evaluation, error
+
+    def _possible(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation; a time that no device can reach is evidence that not everything was computed."""
+        reason = None if evaluation.time_ms is None else self.hooks.too_fast(evaluation.time_ms)
+        if reason is None:
+            return evaluation
+        return replace(evaluation, outcome=Outcome.WRONG_RESULT, warm=None, cold=None, log=f"impossible: {reason}")
 
 
 def _time_ms(trial: Trial) -> float:

@@ -28,7 +28,7 @@ from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.interpreter import SUFFIX, InterpretedProgram
 
-RUNTIME = ("block", "arrays", "runner")
+RUNTIME = ("block", "arrays", "confined", "runner")
 """The shim's own sources, compiled once per compiler and mode."""
 
 LIBRARY = "library"

@@ -197,9 +197,12 @@ class Conversation:
 
     def ask(self, question: str, answers: int, timeout_s: float) -> list[str]:
         """That many lines of answer; raises as `output_of` does, and the process is gone then."""
-        assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(BrokenPipeError):  # it ended; reading tells how
-            self._process.stdin.write(question.encode() + b"\n")
+        if self._unread or self._is_readable(0.0):
+            unasked = self._unread or self._read(0.0)
+            if unasked:
+                self.close()
+                raise TrialFailure(Outcome.WRONG_RESULT, "it wrote answers of its own where its times are read")
+        self.tell(question)
         deadline = time.monotonic() + timeout_s
         while self._unread.count(b"\n") < answers:
             received = self._read(deadline - time.monotonic())
@@ -209,6 +212,12 @@ class Conversation:
         *lines, self._unread = self._unread.split(b"\n", answers)
         return [line.decode(errors="replace") for line in lines]
 
+    def tell(self, words: str) -> None:
+        """A line that has no answer."""
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker
+        with contextlib.suppress(BrokenPipeError):  # it ended; reading tells how
+            self._process.stdin.write(words.encode() + b"\n")
+
     def close(self) -> None:
         """Ends the process."""
         self._end(timed_out=True)
@@ -216,8 +225,12 @@ class Conversation:
     def _read(self, remaining_s: float) -> bytes | None:
         """What has come: nothing at its end, None where the time is over."""
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
+        return os.read(self._process.stdout.fileno(), 1 << 16) if self._is_readable(remaining_s) else None
+
+    def _is_readable(self, remaining_s: float) -> bool:
+        assert self._process.stdout is not None  # noqa: S101 - for the type checker
         ready, _, _ = select.select([self._process.stdout], [], [], max(remaining_s, 0.0))
-        return os.read(self._process.stdout.fileno(), 1 << 16) if ready else None
+        return bool(ready)
 
     def _is_shut(self) -> bool:
         """Closes the output; whether nobody else has it open."""

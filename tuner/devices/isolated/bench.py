@@ -121,6 +121,11 @@ class IsolatedBench(Bench):
         samples: list[float] = self._device.call("sample", self._loaded(executable), l2, count)
         return samples
 
+    def renew(self, turn: int) -> None:
+        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
+        self._ready()
+        self._device.call("renew", self._number, turn)
+
     def library(self) -> IsolatedExecutable | None:
         """In the child."""
         self._ready()

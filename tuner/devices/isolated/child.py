@@ -143,6 +143,9 @@ class _Session:
         bench, executable = self._executables[number]
         return bench.sample(executable, l2, count)
 
+    def renew(self, bench: int, turn: int) -> None:
+        self._benches[bench].renew(turn)
+
     def library_name(self, bench: int) -> str | None:
         return self._benches[bench].library_name()
 
