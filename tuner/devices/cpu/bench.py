@@ -20,7 +20,7 @@ from tilewright.kernels.dtypes import ITEM_BYTES
 from tilewright.kernels.kernel import Arrays, Kernel, Launch, Scalar, Tensor, Texture
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.arrays import input_kinds, random_arrays, scalar_values
+from tilewright.tuner.arrays import drawn_again, input_kinds, random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.check import CheckReport, check_program
 from tilewright.tuner.devices.cpu.compile import blocks_may_meet
@@ -61,8 +61,8 @@ NaN, which fmaxf drops."""
 _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
 
-_DRAWN_AGAIN, _SEEDS_APART, _MOST_DRAWN_AGAIN = "+", 7919, 4
-"""A kind with a number behind it is drawn from another seed."""
+_MOST_DRAWN_AGAIN = 4
+"""With so many further inputs a program is timed before repeated launches count as too fast."""
 
 _CASES_KEPT_BYTES, _LEAST_CASES_KEPT = 1 << 28, 8
 """Inputs and references of kinds that stay: all, where they are small, else so many of the latest."""
@@ -227,16 +227,14 @@ class CpuBench(Bench):
     def _case(self, kind: str) -> Case:
         """The inputs of that kind in files, made when first asked for."""
         if kind not in self._cases:
-            plain, _, again = kind.partition(_DRAWN_AGAIN)
-            seed = self._seed + _SEEDS_APART * int(again or 0)
-            arrays = random_arrays(self.kernel, self.problem, seed, plain)
-            scalars = scalar_values(self.kernel, self.problem, plain)
+            arrays = random_arrays(self.kernel, self.problem, self._seed, kind)
+            scalars = scalar_values(self.kernel, self.problem, kind)
             sources = {name: self._stored(kind, name, array) for name, array in arrays.items()}
             pair = shared_pair(self.kernel, self.problem) if kind == SHARED else None
             if pair is not None:
                 sources[pair[1].name] = Path(f"={pair[0].name}")
             if self._trusted is None:
-                width = bound_width(self.kernel, self.problem, plain)
+                width = bound_width(self.kernel, self.problem, kind)
                 expected = expected_of(self.kernel, self.problem, arrays, scalars).widened(width)
             else:
                 expected = self._expected_by(self._trusted, sources, scalars)
@@ -415,7 +413,7 @@ class CpuBench(Bench):
 
     def _more_kinds(self) -> Iterator[str]:
         """Inputs drawn like those that are timed, and not the same."""
-        return (f"{self._kinds[0]}{_DRAWN_AGAIN}{number}" for number in range(1, _MOST_DRAWN_AGAIN + 1))
+        return (drawn_again(self._kinds[0], number) for number in range(1, _MOST_DRAWN_AGAIN + 1))
 
     def _end(self, conversation: Conversation) -> None:
         """Ends a process that is timed; its files go."""

@@ -28,7 +28,11 @@ from tilewright.tuner.outcome import Outcome
 log = logging.getLogger(__name__)
 
 _MAX_LOSSES = 2
-_SAME = {"load": "compile", "library_name": "library"}  # the library's fastest call has a name: it is found first
+_SAME = {
+    "load": "compile",
+    "library_name": "library",
+    "inspect": "verify",
+}  # the library's fastest call has a name: it is found first
 _AHEAD_BYTES = 1 << 17
 """The longest call sent ahead of an answer. A pipe holds 200 kB, and nothing may wait for a child that hangs."""
 _LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
