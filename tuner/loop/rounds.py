@@ -132,14 +132,15 @@ def _clock_mhz(bench: Bench) -> int | None:
 
 
 def once_more(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """The call's result; the call is repeated once where the device's process was lost outside of a launch.
+    """The call's result; the call is repeated once where the device's process was lost outside of a launch, or the
+    surroundings ended it.
 
-    Such a loss is not the contestant's doing, and a dropped finalist is barred. The second call finds a new process.
+    That is not the contestant's doing, and a dropped finalist is barred. The second call finds a new process.
     """
     try:
         return call(*arguments, **options)
     except TrialFailure as failure:
-        if failure.outcome is not Outcome.DEVICE_LOST or failure.sticky:
+        if failure.outcome not in {Outcome.DEVICE_LOST, Outcome.INTERRUPTED} or failure.sticky:
             raise
     return call(*arguments, **options)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import select
 import selectors
 import signal
@@ -18,10 +19,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.tuner import remains
 from tilewright.tuner.devices import host_memory
-from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError
+from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 
 EXIT_USAGE = 64
@@ -41,6 +43,20 @@ _LIMITING = ("sh", "-c", 'ulimit -t "$0"; exec "$@"')
 deadlock in a process with threads."""
 
 
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+"""Signals that say that somebody else ended a process: a program that fails by itself gets others."""
+
+_STARVED_S = 5.0
+"""A process whose deadline is over, and that waited so long for a processor, may be fast where there is one."""
+
+_LACKING = re.compile(
+    r"^.*(?:No space left on device|Cannot allocate memory|virtual memory exhausted|out of memory allocating"
+    r"|Resource temporarily unavailable|Killed signal terminated program|Disk quota exceeded).*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""What compilers, linkers and the host runner say when the machine lacks something."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a process ended. `code` is negative for a signal, None where its time ran out and it was killed."""
@@ -49,6 +65,19 @@ class Ended:
     output: str
     errors: str
     lacked_memory: bool = False  # the kernel killed it, and has killed for want of memory since it began
+    starved_s: float = 0.0  # of a process whose time ran out: how long it waited for a processor
+
+    @property
+    def interruption(self) -> str | None:
+        """What of the surroundings ended it, in words; None where it was its own doing."""
+        if self.lacked_memory:
+            return "this machine or container ran out of memory, and the kernel killed it"
+        if self.code is not None and -self.code in _FROM_OUTSIDE:
+            return f"it was ended from outside by {signal.Signals(-self.code).name}"
+        if self.code is None and self.starved_s >= _STARVED_S:
+            return f"it waited {self.starved_s:.3g} s of its time for a processor"
+        lacking = None if self.code == 0 else _LACKING.search(self.errors)
+        return None if lacking is None else lacking[0].strip()
 
     @property
     def log(self) -> str:
@@ -77,6 +106,7 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
     try:
         listening = _Listening(process)
         has_ended = listening.until_ended(time.monotonic() + timeout_s)
+        starved_s = 0.0 if has_ended else _starved_s(process.pid)
     finally:
         _kill_session(process)
         code = reaped(process)
@@ -84,7 +114,7 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
     if not are_shut:
         remains.end(mark)
     if not has_ended:
-        return Ended(None, output, errors)
+        return Ended(None, output, errors, starved_s=starved_s)
     return Ended(code, output, errors, _lacked_memory(code, kills_before))
 
 
@@ -157,15 +187,12 @@ def output_of(command: Sequence[str], timeout_s: float) -> str:
 
 def failure(ended: Ended, timeout_s: float) -> TrialFailure | TunerError:
     """The exception for an evaluation that failed."""
+    if (interruption := ended.interruption) is not None:
+        return TrialFailure(Outcome.INTERRUPTED, f"interrupted: {interruption}\n{ended.log}".strip())
     if ended.code is None:
         return TrialFailure(Outcome.TIMED_OUT, f"killed after {timeout_s:.3g} s\n{ended.log}".strip())
     if ended.code == EXIT_USAGE:
         return TunerError(f"the host runner refused: {ended.errors.strip()}")
-    if ended.lacked_memory:
-        return OutOfMemoryError(
-            "This machine or container ran out of memory, and the kernel killed a process of the CPU device. Choose a "
-            "smaller shape, free memory or raise the limit"
-        )
     if ended.code < 0:
         name = signal.Signals(-ended.code).name
         return TrialFailure(Outcome.LAUNCH_FAILED, f"ended by {name}\n{ended.log}".strip())
@@ -245,6 +272,7 @@ class Conversation:
     def _end(self, *, timed_out: bool) -> Ended:
         if self._errors.closed:
             return Ended(None, "", "")
+        starved_s = _starved_s(self._process.pid) if timed_out else 0.0
         if timed_out:
             _kill_session(self._process)
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
@@ -261,10 +289,20 @@ class Conversation:
         self._errors.close()
         output = self._unread.decode(errors="replace")
         return (
-            Ended(None, output, errors)
+            Ended(None, output, errors, starved_s=starved_s)
             if timed_out
             else Ended(code, output, errors, _lacked_memory(code, self._kills_before))
         )
+
+
+def _starved_s(session: int) -> float:
+    """How long a process of the session waited for a processor, the one that waited longest."""
+    waited_s = 0.0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if os.getsid(int(folder.name)) == session:
+                waited_s = max(waited_s, int((folder / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9)
+    return waited_s
 
 
 def _lacked_memory(code: int, kills_before: int) -> bool:

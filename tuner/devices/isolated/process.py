@@ -203,10 +203,12 @@ class DeviceProcess:
         status = None if self._child is None else self._child.join(5.0)
         self._end()
         if status == -signal.SIGKILL and host_memory.kills() > self._kills_before:
-            raise OutOfMemoryError(
-                f"This machine or container ran out of memory in {name}, and the kernel killed the device's process. "
-                "Choose a smaller shape, free memory or raise the limit"
+            reason = (
+                f"this machine or container ran out of memory in {name}, and the kernel killed the device's process"
             )
+            if name in {"open", "bench"}:  # which are no trial's
+                raise OutOfMemoryError(f"{reason}. Choose a smaller shape, free memory or raise the limit")
+            return TrialFailure(Outcome.INTERRUPTED, reason)
         how = signal.Signals(-status).name if status is not None and status < 0 else f"exit status {status}"
         return TrialFailure(outcome, f"the device's process died in {name} ({how})")
 
