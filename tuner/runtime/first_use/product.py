@@ -86,13 +86,14 @@ class ProductTask:
         return int(_SUMS_BYTES * ROWS * self.task.columns * self.slices)
 
     def of_launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> Task:
-        """The task with these arrays and numbers, each in the declared order. The next call changes it."""
+        """A new task with these arrays and numbers, each in the declared order: launches may overlap."""
+        task = Task.from_buffer_copy(self.task)
         for member, name in self._names.items():
             item_bytes = ITEM_BYTES[self._kernel.tensors[self._places[name]].dtype_for(self._problem)]
-            setattr(self.task, member, addresses[self._places[name]] + item_bytes * self._offsets.get(member, 0))
-        self.task.alpha = scalars[self._scalars["alpha"]] if "alpha" in self._scalars else 1.0
-        self.task.beta = scalars[self._scalars["beta"]] if self.reads_output else 0.0
-        return self.task
+            setattr(task, member, addresses[self._places[name]] + item_bytes * self._offsets.get(member, 0))
+        task.alpha = scalars[self._scalars["alpha"]] if "alpha" in self._scalars else 1.0
+        task.beta = scalars[self._scalars["beta"]] if self.reads_output else 0.0
+        return task
 
     def _lay_out(self) -> None:
         """Fills in sizes and strides; of a batch the last matrix is looked at."""

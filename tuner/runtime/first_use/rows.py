@@ -19,22 +19,35 @@ ROWS = 16
 
 _MOST_ELEMENTS = 1 << 18
 
+MOST_FLOPS = 1e9
+"""Operations of a whole problem that a call may wait for, where its kernel does not say which results are rows."""
+
 Array = NDArray[Any]
 
 
 class RowsOf:
-    """The rows of a problem that are compared. `is_possible`: the kernel says along which axis results are its rows.
+    """The rows of a problem that are compared; all of it where the kernel does not say along which axis they are.
 
     A result along that axis depends on the same part of the arrays that have the axis, and on the whole of others; of a
-    batch of matrices the last is looked at.
+    batch of matrices the last is looked at. `why_not`: why nothing can be compared, else empty.
     """
 
-    def __init__(self, kernel: Kernel, problem: Problem) -> None:
-        self._kernel, self._full = kernel, problem
-        axis = kernel.row_axis
-        self.is_possible = bool(axis) and not kernel.is_triton and kernel.reference is not None
-        if not self.is_possible:
-            return
+    def __init__(self, kernel: Kernel, problem: Problem, most_flops: float = MOST_FLOPS) -> None:
+        self._kernel, self._full, self.problem = kernel, problem, problem
+        self.numbers: list[int] = []
+        self._axes: dict[str, int | None] = {tensor.name: None for tensor in kernel.tensors}
+        self.why_not = ""
+        if kernel.reference is None and kernel.check is None:
+            self.why_not = f"{kernel.name} has no reference"
+        elif any(tensor.texture or tensor.written for tensor in kernel.tensors):
+            self.why_not = f"{kernel.name} reads a texture, or writes a part of its output"
+        elif kernel.row_axis and kernel.check is None:
+            self._take_rows()
+        elif kernel.estimated_flops(problem) > most_flops:
+            self.why_not = f"{kernel.name} does not say which of its results are rows, and all of them are too many"
+
+    def _take_rows(self) -> None:
+        kernel, problem, axis = self._kernel, self._full, self._kernel.row_axis
         size = problem.shape[axis]
         shape = dict(problem.axes) | dict(problem.rules)
         options = {name: value for name, value in problem.options.items() if name != "packed_b"}
@@ -43,7 +56,6 @@ class RowsOf:
         count = max(1, min(size, ROWS, _MOST_ELEMENTS // max(1, of_row)))
         self.numbers = [i * (size - 1) // max(1, count - 1) for i in range(count)]
         self.problem = kernel.problem(shape | {axis: count}, problem.dtype, options)
-        self._axes = {}
         for tensor in kernel.tensors:
             pairs = enumerate(zip(tensor.shape(whole), tensor.shape(self.problem), strict=True))
             self._axes[tensor.name] = next((place for place, (large, small) in pairs if large != small), None)
@@ -58,10 +70,13 @@ class RowsOf:
         return np.ascontiguousarray(array)
 
     def compare(
-        self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float]
+        self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float], width: float
     ) -> Finding:
-        """What is wrong with these rows; `given`: those of what the launch read, as they were before it."""
-        found = expected_of(self._kernel, self.problem, given, scalars).compare(outputs)
+        """What is wrong with these rows; `given`: those of what the launch read, as they were before it.
+
+        `width`: how many times as wide the bounds are as verification's.
+        """
+        found = expected_of(self._kernel, self.problem, given, scalars).widened(width).compare(outputs)
         if found.is_right:
             return Finding()
         where = found.first_wrong or ()
@@ -72,11 +87,11 @@ class RowsOf:
 
 
 class HostRows:
-    """Compares a launch on arrays of the host's memory, given by their addresses."""
+    """Compares a launch on arrays of the host's memory, given by their addresses. `why_not`: see `RowsOf`."""
 
-    def __init__(self, kernel: Kernel, problem: Problem) -> None:
-        self._kernel, self._problem, self._rows = kernel, problem, RowsOf(kernel, problem)
-        self.is_possible = self._rows.is_possible
+    def __init__(self, kernel: Kernel, problem: Problem, most_flops: float = MOST_FLOPS) -> None:
+        self._kernel, self._problem, self._rows = kernel, problem, RowsOf(kernel, problem, most_flops)
+        self.why_not = self._rows.why_not
         self._scalars: dict[str, float] = {}
         self._inputs: dict[str, Array] = {}
 
@@ -88,12 +103,12 @@ class HostRows:
         names = [one.name for one in self._kernel.arguments if not isinstance(one, Tensor)]
         self._scalars = dict(zip(names, scalars, strict=True))
 
-    def after(self, addresses: Sequence[int]) -> Finding:
-        """What is wrong with the rows that the launch has written."""
+    def after(self, addresses: Sequence[int], width: float = 1.0) -> Finding:
+        """What is wrong with the rows that the launch has written, by bounds so many times as wide."""
         places = zip(self._kernel.tensors, addresses, strict=True)
         written = [(tensor, at) for tensor, at in places if tensor.role != "input"]
         outputs = {tensor.name: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in written}
-        return self._rows.compare(self._inputs, outputs, self._scalars)
+        return self._rows.compare(self._inputs, outputs, self._scalars, width)
 
     def _array(self, tensor: Tensor, address: int) -> Array:
         return array_at(tensor, self._problem, address)
