@@ -78,6 +78,7 @@ class Runtime:
         # Apart from the service's answers: a prediction of our own must not keep it from being asked.
         self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
+        self._pinned_matches: dict[Problem, str] = {}
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
@@ -150,10 +151,18 @@ class Runtime:
         with self._lock:
             self._choices.pop((use.problem, use.place.slug), None)
 
-    def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
-        """Puts these configurations before every source from now on, for launchers that are asked for later."""
+    def pin(
+        self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
+    ) -> None:
+        """Puts these configurations before every source from now on, for launchers that are asked for later.
+
+        `matches`: of those that were not verified at their shape how they match it, so that they are checked at their
+        first use, and other sources are asked where they are wrong.
+        """
         with self._lock:
             self._pinned |= configurations
+            gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
+            self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
 
     def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
@@ -192,7 +201,11 @@ class Runtime:
 
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         if problem in self._pinned:
-            return _pinned(kernel, problem, place, self._pinned[problem])
+            pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
+            if match is None:
+                return pinned
+            if not self._uses.is_withdrawn(kernel, problem, place, pinned):
+                return replace(pinned, match=match)
         choice = self._known(kernel, problem, place)
         if choice is None and self._service and self._bundle is None:
             choice = self._asked(kernel, problem, place) or self._known(kernel, problem, place, even_old=True)

@@ -12,13 +12,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from corrected_sources import FAULTY, say_that_tiled_was_faulty  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.identity import text_hash  # noqa: E402
+from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
 from tilewright.tuner.runtime import Runtime  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.first_use import first_use  # noqa: E402
 from tilewright.tuner.runtime.host import host_place  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -344,10 +348,10 @@ with torch.no_grad():
     assert float(total) == pytest.approx(float(expected["y"].sum()), abs=1e-5)
 
 
-def runtime_of(tmp_path, net):
+def runtime_of(tmp_path, net, match="exact"):
     """A runtime that knows the layers alone."""
     answers, kernel = AnswerCache(tmp_path / "answers"), catalogue().get("linear")
-    answer = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": "exact", "time_ms": 1.0}
+    answer = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": match, "time_ms": 1.0}
     problem = kernel.problem({"m": len(X), "n": 8, "k": 8})
     answers.put(problem, host_place(), answer | {"library": None, "source_hash": kernel.source_hash("tiled")})
     return Runtime(only_tuned=True, answers=answers)
@@ -393,6 +397,38 @@ def test_a_lock_of_another_source_is_refused(locked, net):
     [kernel] = json.loads(locked.read_text())["kernels"]
     changed(locked, kernels=[kernel | {"source_hash": "0" * 64}])
     unchanged(net, "linear's source has changed", lock=locked)
+
+
+def test_a_lock_of_a_source_that_was_faulty_has_predictions_and_says_so(locked, net, tmp_path, monkeypatch):
+    say_that_tiled_was_faulty(tmp_path, monkeypatch, catalogue().get("linear"))
+    [kernel] = json.loads(locked.read_text())["kernels"]
+    changed(locked, kernels=[kernel | {"source_hash": FAULTY}])
+    expected = net.eval()(X)
+    said = r"made with a faulty source of linear's tiled.*predictions, which are checked at their first use"
+    with pytest.warns(tw.AccelerationWarning, match=said):
+        result = tw.accelerate(net, lock=locked)
+    assert "faulty source" in str(result)
+    with torch.no_grad():
+        torch.testing.assert_close(net(X), expected)
+    (use,) = plans.runtime().first_uses()
+    assert (use.state, use.choice.match, use.choice.origin) == ("right", "predicted", "pinned")
+    (decision,) = tw.status()
+    assert decision.check.startswith("checked: tiled TILE_WIDTH=8 (predicted, from pinned)")
+
+
+def test_a_lock_says_what_was_never_verified(net, slow_linear, tmp_path):
+    runtime = runtime_of(tmp_path, net, match="nearest")
+    tw.use(runtime)
+    path = winning(net).save(tmp_path / "tilewright.lock")
+    [kernel] = json.loads(path.read_text())["kernels"]
+    assert kernel["match"] == "nearest"
+    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "nothing")))
+    first_use.forget()
+    with torch.no_grad():
+        assert tw.accelerate(net, lock=path).is_applied
+        net(X)
+    (use,) = plans.runtime().first_uses()
+    assert (use.state, use.choice.match) == ("right", "nearest")
 
 
 def test_a_lock_of_the_version_before_states_the_text_of_the_source(locked, net):

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from tilewright.kernels.accuracy import admitted_roundoff
-from tilewright.kernels.dtypes import ITEM_BYTES, SMALLEST_NORMAL, UNIT_ROUNDOFF, real_macros, rounding_of
+from tilewright.kernels.dtypes import ITEM_BYTES, LARGEST, SMALLEST_NORMAL, UNIT_ROUNDOFF, real_macros, rounding_of
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
@@ -45,6 +45,7 @@ class Task(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("rows", "columns", "terms", "slice")),
         *((name, ctypes.c_double) for name in ("alpha", "beta", "factor", "root", "unit", "least")),
         *((name, ctypes.c_double) for name in ("bounds", "underflow", "out_unit", "out_least", "out_overflow")),
+        ("sum_overflow", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("activation", "reads_c")),
         *((name, ctypes.c_uint64) for name in ("kept", "sums", "counters", "verdict")),
     )
@@ -139,7 +140,7 @@ class ProductTask:
         task.unit, task.least = admitted or UNIT_ROUNDOFF[problem.sum_dtype], SMALLEST_NORMAL[problem.sum_dtype]
         task.bounds, task.underflow = C_DEFAULT + _OWN_BOUNDS[problem.dtype], underflow(output)
         task.out_unit, task.out_least = rounding.unit_roundoff, rounding.smallest_normal
-        task.out_overflow = rounding.overflow
+        task.out_overflow, task.sum_overflow = rounding.overflow, LARGEST[problem.sum_dtype] / 2
         task.activation = _ACTIVATIONS.index(str(problem.options.get("activation", "none")))
 
 
