@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from mutants.python_changes import Change, drawn
@@ -30,10 +32,22 @@ FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Make
 LEFT_OUT = ("tuner/pytorch/", "service/worker/digits/", "service/operations/digits/", "service/worker/compiling/")
 """Modules whose tests need a GPU, or PyTorch."""
 
-LONGEST_S, LONGEST_TEST_S, MOST_TESTS = 240.0, 60, 8
-"""Of a run, which then counts as missed, and of a test, which fails; files of the room that do not name the module."""
+LONGEST_S, LONGEST_TEST_S = 300.0, 60
+"""Of a run, which then counts as missed, and of a test, which fails."""
+
+MOST_NAMING, MOST_USERS, MOST_TESTS = 12, 4, 8
+"""Files of tests that name the module; modules that import it; files of the room that name neither."""
+
+OF_TOPS = {
+    "service/": "tests/test_generated_references.py",
+    "kernels/": "tests/kernels/test_spaces_stay.py",
+}
+"""What holds for all of a package: its generated pages, and the record of its spaces."""
+
+SLOW_TESTS = ("tests/gpu/", "tests/browser/", "tests/faults/", "tests/chaos/", "tests/mutants/")
 
 
+@cache
 def modules() -> dict[str, str]:
     """The text of every module of the product, by its path."""
     paths = [path for top in ("kernels", "tuner", "service") for path in sorted((ROOT / top).rglob("*.py"))]
@@ -42,13 +56,31 @@ def modules() -> dict[str, str]:
 
 
 def judging_tests(module: str) -> list[str]:
-    """The tests that name the module, those of its name first; then all of its room, which is two levels deep."""
-    dotted = "tilewright." + module.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    """The tests that name the module, those of its room first; then tests that name who imports it, and of its room.
+
+    A room is two levels deep. What holds for all of a package comes last.
+    """
     rooms = [room for room in Path("tests", module).parents if (ROOT / room).is_dir()]
+    in_room = _tests_in(rooms[0])
     own = module.rpartition("/")[2].removesuffix(".py")
-    named = [path for path in _tests_in(rooms[0]) if dotted in (ROOT / path).read_text(encoding="utf-8")]
-    named.sort(key=lambda path: own not in Path(path).name)
-    return [*named, *(path for path in _tests_in(rooms[0])[:MOST_TESTS] if path not in named)]
+    named = sorted(_naming(_dotted(module)), key=lambda path: (path not in in_room, own not in Path(path).name))
+    nearest = [path for path in named if path in in_room] or in_room[:MOST_TESTS]
+    users = [path for path, text in modules().items() if re.search(rf"\b{re.escape(_dotted(module))}\b", text)]
+    beside = [path for user in users[:MOST_USERS] for path in _naming(_dotted(user))[:2]]
+    last = [test for top, test in OF_TOPS.items() if module.startswith(top)]
+    return list(dict.fromkeys([*nearest[:MOST_NAMING], *named[:MOST_NAMING], *beside, *in_room[:MOST_TESTS], *last]))
+
+
+@cache
+def _naming(dotted: str) -> list[str]:
+    """The files of tests that name the module, but for those of a GPU, of browsers and of faults."""
+    name = re.compile(rf"\b{re.escape(dotted)}\b")
+    paths = [path for path in _tests_in(Path("tests")) if not path.startswith(SLOW_TESTS)]
+    return [path for path in paths if name.search((ROOT / path).read_text(encoding="utf-8"))]
+
+
+def _dotted(module: str) -> str:
+    return "tilewright." + module.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def _tests_in(room: Path) -> list[str]:
