@@ -15,7 +15,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.errors import OwnFunctionError, TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
@@ -59,21 +59,26 @@ class HostLaunches:
         if use is None or use.state != "waiting" or not use.take():
             function.launch(addresses, scalars, stream, ordinal, packed)
             return
-        try:
-            from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415 - seldom needed
+        from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415 - seldom needed
 
-            rows = HostRows(self._kernel, self._problem)
-            if rows.why_not:
-                use.give_up(rows.why_not)
-                function.launch(addresses, scalars, stream, ordinal, packed)
-                return
+        rows = HostRows(self._kernel, self._problem)
+        if rows.why_not:
+            use.give_up(rows.why_not)
+            function.launch(addresses, scalars, stream, ordinal, packed)
+            return
+        try:
+            check_addresses(self._kernel, self._problem, addresses)  # before anything reads them
             rows.before(addresses, scalars)
             function.launch(addresses, scalars, stream, ordinal, packed)
-            finding = rows.after(addresses)
         except BaseException:
             use.release()
             raise
-        use.settle(finding)
+        try:
+            finding = rows.after(addresses)
+        except OwnFunctionError as error:  # the call itself has done what it should
+            use.give_up(str(error))
+        else:
+            use.settle(finding)
 
     def prepare(self, _ordinal: int) -> None:
         """Compiles, loads and verifies."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from faulty_kernels import faulty, planted
 from runtime_gemm import GEMM, TILED, K, M, N, operands
 
-from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
@@ -206,3 +207,26 @@ def test_a_runtime_hears_once_of_what_is_withdrawn(tmp_path, wrong_gemm, monkeyp
     with pytest.warns(UntunedWarning):
         launch(*arrays)
     assert heard == [(GEMM.problem(SHAPE), TILED, True)]
+
+
+def test_a_reference_that_fails_does_not_fail_the_call(tmp_path):
+    def reference(*_):
+        raise ZeroDivisionError("not today")
+
+    kernels = Catalogue(catalogue().by_name | {"gemm": replace(GEMM, reference=reference)})
+    runtime = runtime_of(tmp_path, kernels)
+    a, b, c = operands()
+    runtime.best("gemm", **SHAPE)(a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+    (use,) = runtime.first_uses()
+    assert use.state == "unchecked"
+    assert "it raised ZeroDivisionError: not today" in use.reason
+
+
+def test_numbers_whose_sums_overflow_raise_no_false_alarm(tmp_path):
+    runtime = runtime_of(tmp_path, catalogue())
+    a, b, c = operands()
+    a[0], b[:, 3] = 1e30, 1e30
+    runtime.best("gemm", **SHAPE)(a, b, c)
+    assert c[0, 3] == np.inf
+    assert states(runtime) == [("right", "tiled")]

@@ -142,8 +142,10 @@ class RowsCheck:
 
     @property
     def is_over(self) -> bool:
-        """Whether the verdict is there, this check's or that of another context."""
-        return bool(self._memory and self._memory.verdict.state) or self.use.state not in {"waiting", "under way"}
+        """Whether the verdict is there: this check's, or where it checks nothing another one's."""
+        if self._is_running and self.use.state in {"under way", "right"}:
+            return self._memory is None or bool(self._memory.verdict.state)
+        return self.use.state not in {"waiting", "under way"}
 
     def settle(self) -> bool:
         """Reads the verdict that is there; whether the configuration is right."""
