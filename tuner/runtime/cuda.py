@@ -212,11 +212,21 @@ class CudaLaunches:
         Waits for the GPU where the configuration was not verified at this shape.
         """
         with pushed(current_handle() if current_ordinal() == ordinal else primary(ordinal)):
-            while True:
-                loaded = self.prepared()
-                if loaded.use is None or verified(loaded.use, partial(self._launch_copies, loaded)):
-                    return
-                self._withdraw(loaded.use)
+            while not self._is_verified(self.prepared()):
+                pass  # another one was loaded, which ends at the default
+
+    def _is_verified(self, loaded: LoadedKernel) -> bool:
+        """Whether the configuration may stay; what is wrong is not launched again."""
+        check, use = loaded.check, loaded.use
+        if check is not None and check.is_under_way:
+            with allowed_while_capturing():
+                call("cuCtxSynchronize")
+        if check is not None and check.is_over and not self._stands(loaded):
+            return False
+        if use is None or verified(use, partial(self._launch_copies, loaded)):
+            return True
+        self._withdraw(use)
+        return False
 
     def _launch_copies(self, loaded: LoadedKernel, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
         """One launch on copies of the host's memory, in the declared order; the outputs are there when it returns."""

@@ -13,14 +13,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from corrected_sources import FAULTY, say_that_tiled_was_faulty  # noqa: E402
+from faulty_kernels import faulty, planted  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.identity import text_hash  # noqa: E402
+from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
-from tilewright.tuner.runtime import Runtime  # noqa: E402
+from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.first_use import first_use  # noqa: E402
 from tilewright.tuner.runtime.host import host_place  # noqa: E402
@@ -436,3 +438,19 @@ def test_a_lock_of_the_version_before_states_the_text_of_the_source(locked, net)
     then = text_hash(catalogue().get("linear").source(kernel["variant"]))
     changed(locked, kernels=[kernel | {"source_hash": then}])
     assert tw.accelerate(net, lock=locked).is_applied
+
+
+def test_what_was_wrong_at_its_first_use_is_said(slow_linear, net, tmp_path):
+    right = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
+    kernels = faulty(tmp_path, "linear", "tiled.cu", right, right.replace("p0 < K", "p0 + TILE_WIDTH < K"))
+    linear = kernels.get("linear")
+    problem = linear.problem({"m": len(X), "n": 8, "k": 8})
+    answers = planted(
+        tmp_path / "answers", kernels, problem, host_place(), Configuration.of("tiled", {"TILE_WIDTH": 8})
+    )
+    tw.use(Runtime(only_tuned=True, answers=answers, kernels=kernels, shipped_records=False))
+    expected = net.eval()(X)
+    with pytest.warns(WrongResultWarning, match="linear m=.*was wrong at its first use"):
+        result = tw.accelerate(net, X, **QUICK)
+    assert "was wrong at its first use" in str(result)
+    torch.testing.assert_close(net.eval()(X), expected)

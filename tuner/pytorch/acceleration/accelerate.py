@@ -26,7 +26,7 @@ from tilewright.tuner.pytorch.acceleration.result import Acceleration, Accelerat
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
-from tilewright.tuner.runtime.errors import ServiceWarning, warn
+from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
 from tilewright.tuner.runtime.launcher import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
@@ -98,6 +98,10 @@ def accelerate(
         for remark in result.remarks[1:]:
             warn(remark, AccelerationWarning)
         return result
+    for one in said:
+        if isinstance(one, WrongResultWarning):
+            result.remarks.append(str(one))
+            warn(str(one), WrongResultWarning)
     if result.untraced and not any(one.site.fusion for one in result.candidates):
         warn(f"nothing is fused: {result.untraced_words}", AccelerationWarning)
     if away := next((str(one) for one in said if isinstance(one, ServiceWarning)), ""):

@@ -141,6 +141,11 @@ class RowsCheck:
         self.use.release()
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether it checks a launch whose verdict nobody has read."""
+        return self._is_running and self._memory is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether the verdict is there: this check's, or where it checks nothing another one's."""
         if self._is_running and self.use.state in {"under way", "right"}:
