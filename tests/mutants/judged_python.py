@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 
 from mutants.python_changes import Change, drawn
 from mutants.table import Row
@@ -87,23 +89,47 @@ def _tests_in(room: Path) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in sorted((ROOT / room).rglob("test_*.py"))]
 
 
-def judged(folder: Path, count: int, seed: int, only: str = "") -> Iterator[Row]:
-    """A row for each of `count` changes, `folder` being an empty one for the copy; `only`: how paths begin."""
+def judged(folder: Path, count: int, seed: int, only: str = "", workers: int = 1) -> Iterator[Row]:
+    """A row for each of `count` changes, `folder` being an empty one for copies; `only`: how paths begin."""
     texts = {path: text for path, text in modules().items() if path.startswith(only)}
+    copies: SimpleQueue[Path] = SimpleQueue()
+    for number in range(workers):
+        copies.put(_copied(folder / str(number)))
+    broken: set[str] = set()
+
+    def row(drawn_change: tuple[str, Change]) -> Row:
+        path, change = drawn_change
+        copy = copies.get()
+        try:
+            caught = _catching(copy, path, change, broken)
+        finally:
+            copies.put(copy)
+        return Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
+
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(row, drawn(texts, count, seed))
+
+
+def _copied(folder: Path) -> Path:
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy(ROOT / name, folder / name)
-    broken: set[str] = set()
-    for path, change in drawn(texts, count, seed):
-        while True:
-            (folder / path).write_text(change.applied(texts[path]), encoding="utf-8")
-            caught = failing_test(folder, judging_tests(path), broken)
-            (folder / path).write_text(texts[path], encoding="utf-8")
-            if not caught or not failing_test(folder, [caught], broken):
-                break
-            broken.add(caught)  # it fails without the change
-        yield Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
+    return folder
+
+
+def _catching(copy: Path, path: str, change: Change, broken: set[str]) -> str:
+    """The test that fails with the change and passes without; empty where none does."""
+    before = (copy / path).read_text(encoding="utf-8")
+    while True:
+        (copy / path).write_text(change.applied(before), encoding="utf-8")
+        try:
+            caught = failing_test(copy, judging_tests(path), broken)
+        finally:
+            (copy / path).write_text(before, encoding="utf-8")
+        if not caught or not failing_test(copy, [caught], broken):
+            return caught
+        broken.add(caught)
 
 
 def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) -> str:
