@@ -149,6 +149,7 @@ class Variant:
     packing: tuple[Preparation, ...] = ()
     kept_bytes: Callable[[Problem], int] = lambda _problem: 0
     takes_size: Callable[[Problem], bool] = lambda _problem: False
+    most_at_once: int = 0  # of an axis at launch, which is otherwise cut into panels: its workspace would grow with it
     is_sound_at_launch: Callable[[Values, Problem, Limits], bool] = lambda _values, _problem, _limits: True
     doc: str = ""
 
