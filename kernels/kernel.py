@@ -413,7 +413,8 @@ class Kernel:
 
 @lru_cache(maxsize=SPACES_KEPT)
 def _space(variants: tuple[Variant, ...], problem: Problem, limits: Limits) -> SearchSpace:
-    return SearchSpace(tuple(v.space() for v in variants), problem, limits)
+    spaces = (v.space_at_launch() if problem.at_launch else v.space() for v in variants)
+    return SearchSpace(tuple(spaces), problem, limits)
 
 
 def _word_macro(option: str, word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewright.kernels.problem import Limits, Problem
@@ -207,6 +207,15 @@ class Variant:
     def space(self) -> VariantSpace:
         """Its parameters and constraints; the device's own limits come first."""
         return self._own_space
+
+    def space_at_launch(self) -> VariantSpace:
+        """The same for an axis whose size comes with the launch, with what must hold at every size."""
+        return self._space_at_launch
+
+    @cached_property
+    def _space_at_launch(self) -> VariantSpace:
+        sound = Constraint("counters and steps have room at launch", self.is_sound_at_launch)
+        return replace(self.space(), constraints=(*self.space().constraints, sound))
 
     @cached_property
     def _own_space(self) -> VariantSpace:
