@@ -9,11 +9,16 @@ from typing import Any
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.tuner.compile.cache import write_whole
+from tilewright.tuner.compile.cache import default_folder, write_whole
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 
 FORMAT = "tilewright-table/1"
+
+
+def default_tables() -> Path:
+    """The folder beside the cache of cubins, which launchers of this user read."""
+    return default_folder().parent / "tables"
 
 
 class TableFolder:
@@ -24,11 +29,16 @@ class TableFolder:
 
     def ranges(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
         """The ranges of that family's table; None where there is none that this version can use."""
+        stored = self.get(family, place.slug)
+        return None if stored is None else ranges_of(stored, kernel, family, place)
+
+    def get(self, family: Family, slug: str) -> Mapping[str, Any] | None:
+        """The family's document; None where there is none."""
         try:
-            stored = json.loads(self._path(family, place.slug).read_bytes())
+            stored = json.loads(self._path(family, slug).read_bytes())
         except (OSError, ValueError):
             return None
-        return ranges_of(stored, kernel, family, place)
+        return stored if isinstance(stored, dict) and stored.get("format") == FORMAT else None
 
     def put(self, family: Family, slug: str, table: Mapping[str, Any]) -> Path:
         """Stores a table in place of the one before; raises OSError."""
