@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tilewright.kernels.folders import folders_of
+
 VARIABLE = "TILEWRIGHT_SANDBOX"
 
 _HIDDEN = ("/etc", "/home", "/root", "/var", "/run", "/srv", "/mnt", "/media", "/tmp")  # noqa: S108 - hidden, not used
@@ -24,7 +26,7 @@ _APART = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 _KEPT_FOR_COMPILERS = (
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
-    *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TRITON_PTXAS_PATH"),
 )
 
 MOST_PROCESSES = 8192
@@ -103,9 +105,11 @@ def _bwrap() -> tuple[str, ...]:
 
 @functools.cache
 def _own_folders() -> tuple[Path, ...]:
-    """Where Python and this package lie."""
+    """Where Python and this package lie, and kernels of the user's own."""
     package = Path(__file__).resolve().parent.parent
-    return tuple({Path(sys.prefix), Path(sys.base_prefix), package, Path(sys.executable).resolve().parent.parent})
+    kernels = folders_of(os.environ.get("TILEWRIGHT_KERNEL_FOLDERS", ""))
+    python = Path(sys.executable).resolve().parent.parent
+    return tuple({Path(sys.prefix), Path(sys.base_prefix), package, python, *kernels})
 
 
 def _words(option: str, paths: Iterable[Path]) -> list[str]:
