@@ -51,8 +51,9 @@ _STATUS_OF_SIGNALS = 128
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
 """Signals that say that somebody else ended a process: a program that fails by itself gets others."""
 
-_STARVED_S = 5.0
-"""A process whose deadline is over, and that waited so long for a processor, may be fast where there is one."""
+_STARVED_S, _STARVED_RATIO = 5.0, 4
+"""A process whose deadline is over, and that waited so long and so many times as long as it ran, may be fast where
+there is a processor for it."""
 
 _LACKING = re.compile(
     r"^.*(?:No space left on device|Disk quota exceeded|Resource temporarily unavailable"
@@ -352,12 +353,14 @@ class Conversation:
 
 
 def _starved_s(session: int) -> float:
-    """How long a process of the session waited for a processor, the one that waited longest."""
+    """How long a process of the session waited for a processor that it hardly got; 0 where none did."""
     waited_s = 0.0
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if os.getsid(int(folder.name)) == session:
-                waited_s = max(waited_s, int((folder / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9)
+                ran, waited, _ = map(int, (folder / "schedstat").read_text(encoding="ascii").split())
+                if waited > _STARVED_RATIO * ran:
+                    waited_s = max(waited_s, waited / 1e9)
     return waited_s
 
 
