@@ -89,6 +89,7 @@ _TYPES = {
     for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
 }
 _TYPES |= {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long", "ssize_t": "long"}
+_TYPES |= {"uchar": "unsigned char"}  # OpenCV's, whose headers are the host's
 _TYPES |= {"intptr_t": "long", "uintptr_t": "unsigned long", "intmax_t": "long", "uintmax_t": "unsigned long"}
 """As on Linux for x86-64, where nvcc's host compiler defines them."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.tree import (
     CONTAINERS,
     CudaSource,
@@ -34,17 +36,33 @@ DEVICE_HEADERS = re.compile(
 """Headers that device code is made of. Others, such as <iostream>, serve the host code that goes."""
 
 
-def cut(source: CudaSource, kernel: KernelFunction) -> str:
-    """The source with blanks in place of what the kernel does not need.
+@dataclass(frozen=True)
+class Cut:
+    """The text that one kernel needs, and by name those of its project's headers that it needs too."""
+
+    text: str
+    headers: dict[str, str]
+
+    @property
+    def whole(self) -> str:
+        """The headers and the text, one after the other."""
+        return "\n".join([*self.headers.values(), self.text])
+
+
+def cut(project: Project, kernel: KernelFunction) -> Cut:
+    """The source and its headers with blanks in place of what the kernel does not need.
 
     What stays: the kernel, and by name whatever it mentions (device functions, types, constants, templates),
-    directives, macros, and includes of headers that device code uses.
+    directives, macros, and includes of headers that device code uses. Headers of which nothing is left go.
     """
-    definitions = [one for one in _definitions(source.root) if not _is_host_only(one)]
-    kept = _needed(kernel, definitions, _macros(source))
-    data = bytearray(source.data)
-    _blank(source.root, kept, data)
-    return re.sub(r"[ \t]+$", "", data.decode(), flags=re.MULTILINE)
+    everything = [one for source in project.sources for one in _definitions(source.root)]
+    definitions = [one for one in everything if not _is_host_only(one)]
+    macros = _merged(map(_macros, project.sources))
+    kept, mentioned = _needed(kernel, definitions, macros)
+    needed = _needed_headers(project, kept, mentioned)
+    blanking = _Blanking(kept, frozenset(project.headers.keys() - needed), frozenset(project.missing))
+    headers = {name: blanking.of(project.headers[name]) for name in project.headers if name in needed}
+    return Cut(blanking.of(project.main), headers)
 
 
 def includes(text: str) -> Iterator[tuple[str, bool]]:
@@ -72,8 +90,42 @@ def _macros(source: CudaSource) -> dict[str, set[str]]:
     return macros
 
 
-def _needed(kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]]) -> set[int]:
-    """The ids of the definitions that the kernel's text mentions, or that those mention."""
+def _merged(several: Iterable[dict[str, set[str]]]) -> dict[str, set[str]]:
+    merged: dict[str, set[str]] = {}
+    for macros in several:
+        for name, words in macros.items():
+            merged.setdefault(name, set()).update(words)
+    return merged
+
+
+def _conditions(node: Node) -> set[str]:
+    """The names that decide conditions."""
+    found: set[str] = set()
+    for one in descendants(node):
+        if one.type in {"preproc_if", "preproc_elif"}:
+            found |= set(_WORD.findall(text_of(one.child_by_field_name("condition"))))
+        elif one.type in {"preproc_ifdef", "preproc_elifdef"}:
+            found.add(text_of(one.child_by_field_name("name")))
+    return found
+
+
+def _needed_headers(project: Project, kept: set[int], mentioned: set[str]) -> set[str]:
+    """The headers with a definition or macro that is needed, or with an include of such a header."""
+    headers = project.headers
+    needed = {name for name, one in headers.items() if any(node.id in kept for node in _definitions(one.root))}
+    macros = {name: _macros(one).keys() for name, one in headers.items()}
+    included = {name: {header for header, _ in includes(one.text)} for name, one in headers.items()}
+    while True:
+        sources = (project.main, *(headers[name] for name in needed))
+        names = mentioned.union(*(_conditions(one.root) for one in sources))
+        more = {name for name in headers.keys() - needed if names & macros[name] or included[name] & needed}
+        if not more:
+            return needed
+        needed |= more
+
+
+def _needed(kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]]) -> tuple[set[int], set[str]]:
+    """The ids of the definitions that the kernel's text mentions, or that those mention; and every name in them."""
     by_name: dict[str, list[Node]] = {}
     for one in definitions:
         for name in _defined_names(one):
@@ -88,7 +140,7 @@ def _needed(kernel: KernelFunction, definitions: list[Node], macros: dict[str, s
                 if one.id not in kept and not (_is_kernel(one) and name == kernel.name):
                     kept.add(one.id)
                     waiting.append(one)
-    return kept
+    return kept, seen
 
 
 def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
@@ -151,27 +203,45 @@ def _is_host_only(node: Node) -> bool:
     return defined_name(function) == "main" or any(one.type == "kernel_call_syntax" for one in descendants(function))
 
 
-def _blank(node: Node, kept: set[int], data: bytearray) -> None:
-    for child in node.children:
-        if child.type in CONTAINERS:
-            _blank(child, kept, data)
-        elif child.type == ";" and (before := child.prev_sibling) is not None and before.id in kept:
-            continue  # what ends a struct
-        elif child.id not in kept and (child.type == ";" or not _stays(child, node)):
-            for place in range(child.start_byte, child.end_byte):
-                if data[place] not in b"\r\n":
-                    data[place] = ord(" ")
+@dataclass(frozen=True)
+class _Blanking:
+    """What stays of a file: the definitions in `kept`; includes but of `dropped` headers, and of `missing` ones."""
 
+    kept: set[int]
+    dropped: frozenset[str]
+    missing: frozenset[str]
 
-def _stays(child: Node, parent: Node) -> bool:
-    """Whether a node at file level stays whatever the kernel mentions: braces, directives, macros, some includes."""
-    if is_macro(child) or child.type in _ALWAYS:
-        return True
-    if child.type == "preproc_include":
-        return any(DEVICE_HEADERS.fullmatch(name) or in_quotes for name, in_quotes in includes(text_of(child)))
-    if parent.type in {"namespace_definition", "linkage_specification"} or parent.type.startswith("preproc_"):
-        part = parent.field_name_for_child(parent.children.index(child))
-        return not child.is_named or part in _DIRECTIVE_PARTS
-    if child.type == "using_declaration" and "namespace" in text_of(child):
-        return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
-    return not child.is_named
+    def of(self, source: CudaSource) -> str:
+        """The source's text with blanks in place of the rest."""
+        data = bytearray(source.data)
+        self._blank(source.root, data)
+        return re.sub(r"[ \t]+$", "", data.decode(), flags=re.MULTILINE)
+
+    def _blank(self, node: Node, data: bytearray) -> None:
+        for child in node.children:
+            if child.type in CONTAINERS:
+                self._blank(child, data)
+            elif child.type == ";" and (before := child.prev_sibling) is not None and before.id in self.kept:
+                continue  # what ends a struct
+            elif child.id not in self.kept and (child.type == ";" or not self._stays(child, node)):
+                for place in range(child.start_byte, child.end_byte):
+                    if data[place] not in b"\r\n":
+                        data[place] = ord(" ")
+
+    def _stays(self, child: Node, parent: Node) -> bool:
+        """Whether a node at file level stays whatever the kernel mentions: braces, directives, macros, includes."""
+        if is_macro(child) or child.type in _ALWAYS:
+            return True
+        if child.type == "preproc_include":
+            return any(self._is_kept(name, in_quotes=quoted) for name, quoted in includes(text_of(child)))
+        if parent.type in {"namespace_definition", "linkage_specification"} or parent.type.startswith("preproc_"):
+            part = parent.field_name_for_child(parent.children.index(child))
+            return not child.is_named or part in _DIRECTIVE_PARTS
+        if child.type == "using_declaration" and "namespace" in text_of(child):
+            return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
+        return not child.is_named
+
+    def _is_kept(self, name: str, *, in_quotes: bool) -> bool:
+        if in_quotes and name in self.dropped:
+            return False
+        return DEVICE_HEADERS.fullmatch(name) is not None or (in_quotes and name not in self.missing)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilewright.kernels.dtypes import ITEM_BYTES, REAL
-from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, type_of, without_aliases
+from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, macros_in, type_of, without_aliases
 from tilewright.tuner.cuda_source.tree import KernelFunction, fields_of_struct
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1234])")
@@ -34,7 +34,7 @@ class FirstArgument:
         """
         written = part
         generic = re.sub(rf"\b({'|'.join(types)})\b", "REAL", part) if types else part
-        part = without_aliases(generic, dict(aliases_in(text)))
+        part = without_aliases(generic, macros_in(text) | dict(aliases_in(text)))
         kind, is_pointer = type_of(part)
         _refuse(written, part, kind, kernel, is_pointer=is_pointer)
         name = _NAME.findall(part.partition("[")[0])[-1]

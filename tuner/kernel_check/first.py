@@ -6,12 +6,15 @@ What no source tells is assumed: how tensors are shaped, how the kernel is launc
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.tuner.cuda_source.c_types import COMMENT
-from tilewright.tuner.cuda_source.cut import cut
+from tilewright.tuner.cuda_source.cut import DEVICE_HEADERS, Cut, cut
 from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
+from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction
 
@@ -38,38 +41,56 @@ EXAMPLE_SIZES = (1 << 20, 1024, 128)
 class FirstDeclaration:
     """The files of a kernel's folder: its declaration, and its source with every parameter's macro inside #ifndef.
 
-    `file_name` is the source's, which the declaration names; `others` are kernels that the file has beside this one.
+    `file_name` is the source's, which the declaration names; `headers` are the project's by their names; `missing` are
+    those that were not found and left out; `others` are kernels that the file has beside this one.
     """
 
     name: str
     declaration: str
     source: str
     file_name: str
+    headers: dict[str, str]
+    missing: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
 
-def first_declaration(source: str, file_name: str, entry: str | None = None) -> FirstDeclaration:
+def first_declaration(
+    source: str, file_name: str, entry: str | None = None, *, here: Path | None = None, folders: Sequence[Path] = ()
+) -> FirstDeclaration:
     """Made from the source, of the function `entry` where it has several; raises UnclearSourceError.
 
-    Only the kernel and what it uses are taken along, at their lines (`cut`).
+    Only the kernel and what it uses are taken along, at their lines (`cut`). Headers in quotes are looked for in
+    `here`, the source's own folder, and in `folders`.
     """
-    tree = CudaSource(source)
-    kernel = _chosen(tree, entry)
-    text = cut(tree, kernel)
+    project = Project(source, here, folders)
+    kernel = _chosen(project.main, entry)
+    taken = cut(project, kernel)
     called, types, proposed = _instance(kernel)
-    arguments = [FirstArgument.of(part, kernel, text, types) for part in kernel.parameters]
+    arguments = [FirstArgument.of(part, kernel, taken.whole, types) for part in kernel.parameters]
     if not any(argument.role in {"output", "inout"} for argument in arguments):
         raise UnclearSourceError(
             f"line {kernel.line}: {kernel.name} writes nothing: its parameters are numbers and pointers to const"
         )
+    tuned = _tuned(taken, proposed)
     name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "", kernel.name.lower())) or "kernel"
     file_name = re.sub(r"[^\w.+-]", "_", file_name)
-    tuned = proposed_macros(text) | proposed
-    if "blockDim" in text and "__shared__" not in text and not any(map(names_a_block, tuned)):
+    return FirstDeclaration(
+        name,
+        _declaration(name, called, file_name, arguments, tuned, _extras(kernel, taken.whole, [*tuned])),
+        _guarded(taken.text),
+        file_name,
+        {header: _guarded(text) for header, text in taken.headers.items()},
+        tuple(one for one in dict.fromkeys(project.missing) if not DEVICE_HEADERS.fullmatch(one)),
+        tuple(one.entry for one in project.main.kernels if one.node.id != kernel.node.id),
+    )
+
+
+def _tuned(taken: Cut, proposed: dict[str, tuple[int, list[int]]]) -> dict[str, tuple[int, list[int]]]:
+    """Default and values of each parameter: macros, template arguments, and threads where nothing names them."""
+    tuned = proposed_macros(taken.whole) | proposed
+    if "blockDim" in taken.whole and "__shared__" not in taken.whole and not any(map(names_a_block, tuned)):
         tuned["BLOCK_SIZE"] = THREADS, values_around(THREADS, is_block=True)
-    declaration = _declaration(name, called, file_name, arguments, tuned, _extras(kernel, text, [*tuned]))
-    others = tuple(one.entry for one in tree.kernels if one.node.id != kernel.node.id)
-    return FirstDeclaration(name, declaration, _guarded(text), file_name, others)
+    return tuned
 
 
 def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
@@ -93,6 +114,11 @@ def _instance(kernel: KernelFunction) -> tuple[str, list[str], dict[str, tuple[i
     words, types, proposed = [], [], {}
     for one in kernel.template_parameters:
         if one.kind == "typename":
+            if not re.search(rf"\b{one.name}\b", " ".join(kernel.parameters)):
+                reason = "which no parameter has: put the class that you use in its place in the file"
+                raise UnclearSourceError(
+                    f"line {kernel.line}: {kernel.name} is a template of type {one.name}, {reason}"
+                )
             types.append(one.name)
             words.append("REAL")
             continue
