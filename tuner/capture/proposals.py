@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.tuner.cuda_source.c_types import COMMENT
-from tilewright.tuner.kernel_check.first import is_used, names_a_block, proposed_macros, values_around
+from tilewright.tuner.cuda_source.proposed import is_used, names_a_block, proposed_macros, values_around
 
 _DEFINED = re.compile(r"-D[ ]?(\w{2,})=([1-9]\d*)")
 _WHOLE = re.compile(r"[1-9]\d*")

@@ -49,8 +49,8 @@ class Cut:
         return "\n".join([*self.headers.values(), self.text])
 
 
-def cut(project: Project, kernel: KernelFunction) -> Cut:
-    """The source and its headers with blanks in place of what the kernel does not need.
+def cut(project: Project, kernel: KernelFunction, also: Iterable[str] = ()) -> Cut:
+    """The source and its headers with blanks in place of what neither the kernel needs nor the names in `also`.
 
     What stays: the kernel, and by name whatever it mentions (device functions, types, constants, templates),
     directives, macros, and includes of headers that device code uses. Headers of which nothing is left go.
@@ -58,7 +58,7 @@ def cut(project: Project, kernel: KernelFunction) -> Cut:
     everything = [one for source in project.sources for one in _definitions(source.root)]
     definitions = [one for one in everything if not _is_host_only(one)]
     macros = _merged(map(_macros, project.sources))
-    kept, mentioned = _needed(kernel, definitions, macros)
+    kept, mentioned = _needed(kernel, definitions, macros, set(also))
     needed = _needed_headers(project, kept, mentioned)
     blanking = _Blanking(kept, frozenset(project.headers.keys() - needed), frozenset(project.missing))
     headers = {name: blanking.of(project.headers[name]) for name in project.headers if name in needed}
@@ -124,22 +124,26 @@ def _needed_headers(project: Project, kept: set[int], mentioned: set[str]) -> se
         needed |= more
 
 
-def _needed(kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]]) -> tuple[set[int], set[str]]:
+def _needed(
+    kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]], also: set[str]
+) -> tuple[set[int], set[str]]:
     """The ids of the definitions that the kernel's text mentions, or that those mention; and every name in them."""
     by_name: dict[str, list[Node]] = {}
     for one in definitions:
         for name in _defined_names(one):
             by_name.setdefault(name, []).append(one)
     own = kernel.template or kernel.node
-    kept, waiting, seen = {own.id}, [own], set[str]()
-    while waiting:
-        names = _with_macros(names_in(waiting.pop()), macros) - seen
+    kept, seen, names = {own.id}, set[str](), names_in(own) | also
+    while names := _with_macros(names, macros) - seen:
         seen |= names
-        for name in names:
-            for one in by_name.get(name, ()):
-                if one.id not in kept and not (_is_kernel(one) and name == kernel.name):
-                    kept.add(one.id)
-                    waiting.append(one)
+        new = [
+            one
+            for name in names
+            for one in by_name.get(name, ())
+            if one.id not in kept and not (_is_kernel(one) and name == kernel.name)
+        ]
+        kept |= {one.id for one in new}
+        names = {name for one in new for name in names_in(one)}
     return kept, seen
 
 
@@ -219,7 +223,7 @@ class _Blanking:
 
     def _blank(self, node: Node, data: bytearray) -> None:
         for child in node.children:
-            if child.type in CONTAINERS:
+            if child.type in CONTAINERS and not self._is_empty_linkage(child):
                 self._blank(child, data)
             elif child.type == ";" and (before := child.prev_sibling) is not None and before.id in self.kept:
                 continue  # what ends a struct
@@ -227,6 +231,11 @@ class _Blanking:
                 for place in range(child.start_byte, child.end_byte):
                     if data[place] not in b"\r\n":
                         data[place] = ord(" ")
+
+    def _is_empty_linkage(self, node: Node) -> bool:
+        """Whether it is `extern "C"` of one definition, which goes."""
+        body = node.child_by_field_name("body") if node.type == "linkage_specification" else None
+        return body is not None and body.type != "declaration_list" and body.id not in self.kept
 
     def _stays(self, child: Node, parent: Node) -> bool:
         """Whether a node at file level stays whatever the kernel mentions: braces, directives, macros, includes."""

@@ -80,6 +80,11 @@ class KernelFunction:
         return text_of(self.node.child_by_field_name("body"))[1:-1]
 
     @property
+    def head(self) -> str:
+        """What stands before its body."""
+        return text_of(self.node).partition("{")[0]
+
+    @property
     def parameters(self) -> list[str]:
         """Its parameters as they are written, on one line each, without defaults."""
         function = _function_declarator(self.node)
