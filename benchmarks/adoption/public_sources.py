@@ -76,23 +76,24 @@ def verdict(source: Path, edited: Path | None) -> dict[str, Any]:
         if checked.returncode:
             errors = [line for line in checked.stdout.splitlines() if line.startswith("error")]
             return row | {"came_to": "check", "said": errors or _last(checked)}
-        name, shape = _example(folder)
-        job = [*("up", "--device", "cpu", "--once", "--tune", name, "--shape", shape), *("--trials", str(TRIALS))]
+        name, dtype, shape = _example(folder)
+        words = ["up", "--device", "cpu", "--once", "--tune", name, "--shape", shape, "--dtype", dtype]
+        job = [*words, "--trials", str(TRIALS)]
         tuned = _run(job, TILEWRIGHT_KERNEL_FOLDERS=str(folder))
         is_tuned = tuned.returncode == 0 and row["edited_lines"] <= MOST_EDITED
         return row | {"came_to": "tuned" if is_tuned else "job", "said": _last(tuned)}
 
 
-def _example(folder: Path) -> tuple[str, str]:
-    """The kernel's name, and its example as `--shape` has it."""
+def _example(folder: Path) -> list[str]:
+    """The kernel's name, its first dtype, and its example as `--shape` has it."""
     code = (
         "import sys; from pathlib import Path; from tilewright.kernels.own import own_kernel\n"
         "kernel = own_kernel(Path(sys.argv[1]), ())\n"
-        "print(kernel.name, ','.join(f'{axis}={size}' for axis, size in kernel.example_shape.items()))"
+        "shape = ','.join(f'{axis}={size}' for axis, size in kernel.example_shape.items())\n"
+        "print(kernel.name, kernel.dtypes[0], shape)"
     )
     ran = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
-    name, _, shape = ran.stdout.strip().partition(" ")
-    return name, shape
+    return ran.stdout.split()
 
 
 def _run(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:

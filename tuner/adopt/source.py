@@ -72,7 +72,6 @@ def _with_default(text: str, name: str, default: int) -> str:
         _UNGUARDED.format(name=name),
         f"#ifndef {name}\n#define {name} {default}\n#endif",
         text,
-        count=1,
         flags=re.MULTILINE,
     )
 

@@ -27,11 +27,11 @@ _DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "constexpr"
 _ALWAYS = {"preproc_call", "comment", "preproc_defined", "#endif", "#if", "#ifdef", "#ifndef", "#else", "#elif"}
 _DIRECTIVE_PARTS = {"name", "condition", "value"}
 
+_C = "assert|stdint|stdio|stdlib|inttypes|float|limits|math|stddef|string"
 DEVICE_HEADERS = re.compile(
-    r"cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|cooperative_groups(?:/.*)?(?:\.h)?|mma\.h|cuda/.*|nv/.*|cub/.*"
-    r"|c?assert(?:\.h)?|c?stdint(?:\.h)?|c?stdio(?:\.h)?|c?stdlib(?:\.h)?|c?inttypes(?:\.h)?|c?float(?:\.h)?|c?limits(?:\.h)?"
-    r"|c?math(?:\.h)?|c?stddef(?:\.h)?|c?string(?:\.h)?|algorithm|type_traits|utility|limits|cuda(?:_runtime)?(?:_api)?\.h"
-    r"|device_launch_parameters\.h|vector_types\.h|device_functions\.h|curand_(?:kernel|philox4x32_x|mtgp32)\.h|sm_\d+.*\.h"
+    rf"(?:{_C})\.h|c(?:{_C})|algorithm|type_traits|utility|limits|cooperative_groups(?:/.*)?(?:\.h)?|cuda/.*|nv/.*|cub/.*"
+    r"|cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|mma\.h|cuda(?:_runtime)?(?:_api)?\.h|sm_\d+.*\.h"
+    r"|device_launch_parameters\.h|vector_types\.h|device_functions\.h|curand_(?:kernel|philox4x32_x|mtgp32)\.h"
 )
 """Headers that device code is made of. Others, such as <iostream>, serve the host code that goes."""
 

@@ -17,11 +17,12 @@ from tilewright.tuner.cuda_source.cut import DEVICE_HEADERS, Cut, cut
 from tilewright.tuner.cuda_source.extents import Extents
 from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
 from tilewright.tuner.cuda_source.project import Project
-from tilewright.tuner.cuda_source.proposed import Values, names_a_block, proposed_macros, values_around, with_guards
+from tilewright.tuner.cuda_source.proposed import Values, names_a_block, values_around, with_guards
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
 from tilewright.tuner.kernel_check.geometry import FirstGeometry, Tuned, block_parameters
 from tilewright.tuner.kernel_check.instance import Instance, arguments_in
+from tilewright.tuner.kernel_check.parameters import default_macros
 
 _INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 
@@ -93,7 +94,7 @@ def first_declaration(
 def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray]) -> Tuned:
     """Default and values of each parameter: macros, and threads where nothing names them."""
     fixed = {name for array in constants for name in array.macros}  # inputs do not depend on a configuration
-    tuned = {name: values for name, values in proposed_macros(taken.whole).items() if name not in fixed}
+    tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed}
     if "blockDim" in taken.whole and "__shared__" not in taken.whole and not any(map(names_a_block, tuned)):
         for name, threads in block_parameters(extents).items():
             tuned[name] = threads, values_around(threads, is_block=True)
