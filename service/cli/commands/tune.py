@@ -114,11 +114,13 @@ def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]
     from tilewright.service.operations.catalog import kernel_named
     from tilewright.service.operations.jobs.starts import starts_in
 
-    starts, unknown = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
-    if unknown:
-        names_of = ", ".join(sorted(unknown))
+    found = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
+    if found.unknown:
+        names_of = ", ".join(sorted(found.unknown))
         warn(f"left out, as {problem.kernel} has no such parameters: {names_of} (--rename maps names)")
-    return starts
+    if found.no_numbers:
+        warn(f"left out, as they are not whole numbers in the file: {', '.join(sorted(found.no_numbers))}")
+    return found.starts
 
 
 def submit(connection: Connection, request: JobRequest) -> JobAnswer:
