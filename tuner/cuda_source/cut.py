@@ -195,7 +195,9 @@ def _is_kernel(node: Node) -> bool:
 
 
 def _is_host_only(node: Node) -> bool:
-    """Whether it is a function that launches, or `main`: device code never calls it."""
+    """Whether device code never uses it: `main`, a function that launches, a variable of the host."""
+    if node.type == "declaration":
+        return _is_host_variable(node)
     function = node
     if node.type == "template_declaration":
         function = next((one for one in node.named_children if one.type == "function_definition"), node)
@@ -205,6 +207,16 @@ def _is_host_only(node: Node) -> bool:
     if attributes & _DEVICE:
         return False
     return defined_name(function) == "main" or any(one.type == "kernel_call_syntax" for one in descendants(function))
+
+
+def _is_host_variable(node: Node) -> bool:
+    """Whether it is a variable that is neither constant nor in a GPU's memory; what defines a type is none."""
+    kind = node.child_by_field_name("type")
+    if kind is not None and kind.child_by_field_name("body") is not None:
+        return False
+    words = set(_WORD.findall(text_of(node).partition("=")[0]))
+    has_function = any(one.type == "function_declarator" for one in descendants(node))
+    return not has_function and not words & {*_DEVICE, "const"}
 
 
 @dataclass(frozen=True)

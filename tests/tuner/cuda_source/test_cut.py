@@ -80,3 +80,23 @@ def test_uses_of_a_pointer_are_told_apart(body, uses):
 def test_conditions_and_linkage_are_looked_into():
     text = '#ifdef FAST\nextern "C" {\n__device__ int a();\n__global__ void k(int* y) { *y = a(); }\n}\n#endif\n'
     assert cut_of(text, "k") == text
+
+
+def test_variables_of_the_host_go_and_constants_and_those_of_a_gpu_stay():
+    text = """float host = 2;
+extern bool more;
+const int rows = 3;
+static constexpr int columns = 4;
+__device__ float on_gpu;
+struct Size { int n; } size;
+float scaled(float v);
+__device__ float scaled(float v) { return v; }
+__global__ void k(float* y) { float host = rows, more = columns; Size s{1}; *y = scaled(host + on_gpu + more + s.n); }
+"""
+    assert [bool(line.strip()) for line in cut_of(text, "k").splitlines()] == [False, False, *[True] * 7]
+
+
+def test_one_definition_of_c_goes_with_its_linkage():
+    text = 'extern "C"\nvoid host(int* y) {\n}\nextern "C" __global__ void k(int* y) { *y = 1; }\n'
+    lines = cut_of(text, "k").splitlines()
+    assert [line.strip() for line in lines] == ["", "", "", 'extern "C" __global__ void k(int* y) { *y = 1; }']
