@@ -3,8 +3,9 @@
     python benchmarks/adoption/public_sources.py FOLDER [--only NUMBER …] [--edited FOLDER] [--output FILE.json]
 
 FOLDER holds a checkout of each repository, named OWNER+NAME. For each file: `kernels new` of its kernel (of several,
-one drawn), the declaration of `edited/NUMBER` in place of the first one where there is such a folder (at most ten of
-its lines may differ), `kernels check`, and a job of four trials on the CPU device. Nothing of the files is kept.
+one drawn, or as the words in `edited/NUMBER/words` say), the declaration of `edited/NUMBER` in place of the first one
+where there is such a folder (at most ten of its lines may differ), `kernels check`, and a job of four trials on the CPU
+device. Nothing of the files is kept.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ def verdict(source: Path, edited: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "kernel"
         words = ["kernels", "new", str(source), "--folder", str(folder)]
-        made = _run([*words, *(["--entry", entry] if len(kernels) > 1 else [])])
+        own = edited.with_name("words") if edited is not None else None
+        if own is not None and own.exists():
+            words += own.read_text().format(here=source.parent).splitlines()
+        elif len(kernels) > 1:
+            words += ["--entry", entry]
+        made = _run(words)
         row: dict[str, Any] = {"entry": entry, "came_to": "new", "edited_lines": 0}
         if made.returncode:
             return row | {"said": _last(made)}

@@ -17,6 +17,7 @@ from tilewright.tuner.cuda_source.tree import (
     descendants,
     is_macro,
     names_in,
+    scopes_of,
     text_of,
 )
 
@@ -56,7 +57,7 @@ def cut(project: Project, kernel: KernelFunction, also: Iterable[str] = ()) -> C
     directives, macros, and includes of headers that device code uses. Headers of which nothing is left go.
     """
     everything = [one for source in project.sources for one in _definitions(source.root)]
-    definitions = [one for one in everything if not _is_host_only(one)]
+    definitions = [one for one in everything if not _is_host_only(one) and not _is_kernel(one)]
     macros = _merged(map(_macros, project.sources))
     kept, mentioned = _needed(kernel, definitions, macros, set(also))
     needed = _needed_headers(project, kept, mentioned)
@@ -136,12 +137,7 @@ def _needed(
     kept, seen, names = {own.id}, set[str](), names_in(own) | also
     while names := _with_macros(names, macros) - seen:
         seen |= names
-        new = [
-            one
-            for name in names
-            for one in by_name.get(name, ())
-            if one.id not in kept and not (_is_kernel(one) and name == kernel.name)
-        ]
+        new = [one for name in names for one in by_name.get(name, ()) if one.id not in kept]
         kept |= {one.id for one in new}
         names = {name for one in new for name in names_in(one)}
     return kept, seen
@@ -160,10 +156,11 @@ def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
 def _defined_names(node: Node) -> set[str]:
     """What a file-level definition defines: the names under which others mention it."""
     if node.type == "template_declaration":
-        return {name for child in node.named_children for name in _defined_names(child)}
+        parameters = node.child_by_field_name("parameters")
+        own = names_in(parameters) if parameters is not None else set()
+        return {name for child in node.named_children for name in _defined_names(child)} - own
     if node.type == "function_definition":
-        scopes = {text_of(one) for one in descendants(node) if one.type == "namespace_identifier"}
-        return {defined_name(node)} | (scopes if "::" in text_of(node.child_by_field_name("declarator")) else set())
+        return {defined_name(node), *scopes_of(node)}
     if node.type in _TYPES:
         enumerators = {
             text_of(one.child_by_field_name("name")) for one in descendants(node) if one.type == "enumerator"

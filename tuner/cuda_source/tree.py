@@ -137,6 +137,13 @@ def defined_name(node: Node) -> str:
     return text_of(named).rpartition("::")[2].partition("<")[0].strip()
 
 
+def scopes_of(node: Node) -> list[str]:
+    """The names before the function's own in its definition: `Vector` of `Vector::length`."""
+    function = _function_declarator(node)
+    named = text_of(function.child_by_field_name("declarator")) if function else ""
+    return [one.partition("<")[0].strip() for one in named.split("::")[:-1]]
+
+
 def fields_of_struct(text: str, name: str) -> list[tuple[str, int]] | None:
     """The C type and the number of elements of each member; None where the text does not define the struct."""
     for one in descendants(CudaSource(text).root):

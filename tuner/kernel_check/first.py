@@ -69,7 +69,7 @@ def first_declaration(
         )
     constants = list(constant_arrays(COMMENT.sub(" ", taken.whole)))
     extents = Extents(kernel, [argument.name for argument in arguments if argument.is_size])
-    tuned = _tuned(taken, extents, constants) | instance.proposed
+    tuned = _tuned(taken, extents, constants, instance.proposed)
     text = with_guards(taken.text)
     if not tuned and "__launch_bounds__" not in kernel.head:
         tuned, text = {MAX_REGISTERS: REGISTERS}, _with_registers(text, kernel)
@@ -91,11 +91,12 @@ def first_declaration(
     return FirstDeclaration(name, declaration, text, file_name, headers, missing, others)
 
 
-def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray]) -> Tuned:
-    """Default and values of each parameter: macros, and threads where nothing names them."""
+def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray], given: dict[str, Values]) -> dict[str, Values]:
+    """Default and values of each parameter: macros, those that are given, and threads where nothing names them."""
     fixed = {name for array in constants for name in array.macros}  # inputs do not depend on a configuration
-    tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed}
-    if "blockDim" in taken.whole and "__shared__" not in taken.whole and not any(map(names_a_block, tuned)):
+    tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed} | given
+    text = COMMENT.sub(" ", taken.whole)
+    if "blockDim" in text and "__shared__" not in text and not any(map(names_a_block, tuned)):
         for name, threads in block_parameters(extents).items():
             tuned[name] = threads, values_around(threads, is_block=True)
     return tuned

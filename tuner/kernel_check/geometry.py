@@ -43,9 +43,11 @@ class FirstGeometry:
     def of(cls, extents: Extents, numbers: Sequence[str], tuned: Tuned, blocks: Sequence[str]) -> FirstGeometry:
         """For a kernel with these integers and parameters; `blocks` are those that name the threads of a block."""
         along = dict(extents.along)
-        if not along:  # nothing tells: as many axes as there are numbers, x along the last
+        if not along:  # nothing tells: an axis for each number, x along the last, the kernel's last axis along the rest
             names = [*numbers[:3]] or ["n"]
-            along = {axis: (name,) for axis, name in zip("xyz", reversed(names), strict=False)}
+            along = {axis: (name,) for axis, name in zip(extents.axes[:-1], reversed(names), strict=False)}
+            rest = tuple(names[: len(names) - len(along)])
+            along |= {extents.axes[-1]: rest} if rest else {}
         threads = [name for axis in "zyx" for name in along.get(axis, ())]
         loops = [name for name in numbers if name in extents.loops and name not in threads]
         grid, block = [], []

@@ -60,13 +60,10 @@ def _strictly(body: bytes) -> Any:
     try:
         return strict_json.read(body)
     except strict_json.MalformedJSONError:
-        if b'"tune_params_keys"' in body and b'"cache"' in body:
-            endings = (b"", b"}}")
-        elif b'"Metadata"' in body or b'"schema_version"' in body:
-            endings = (b"",)
-        else:
+        is_cache = b'"tune_params_keys"' in body and b'"cache"' in body
+        if not is_cache and b'"Metadata"' not in body and b'"schema_version"' not in body:
             raise
-        for ending in endings:
+        for ending in [b"", b"}}"][: 1 + is_cache]:
             with suppress(strict_json.MalformedJSONError):
                 data = strict_json.read((body.rstrip().rstrip(b",") if ending else body) + ending, has_nan=True)
                 if isinstance(data, dict) and "format" not in data:
