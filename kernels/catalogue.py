@@ -270,7 +270,7 @@ def _flaws_of_launches(kernel: Kernel, variant: Variant, source: str) -> Iterato
 
 def _flaws_of_constants(kernel: Kernel, variant: Variant, example: Problem, source: str) -> Iterator[str]:
     for tensor in kernel.constants:
-        if not re.search(rf"\b__constant__\b[^;{{}}()]*\b{re.escape(tensor.symbol)}\s*\[", source):
+        if not re.search(rf"\b__constant__\b[^;{{}}()]*\b{re.escape(tensor.symbol)}\s*[\[;]", source):
             yield f"{variant.source} does not declare `__constant__ … {tensor.symbol}[…]`, which {tensor.name} fills"
     size_bytes = sum(tensor.size_bytes(example) for tensor in kernel.constants)
     if size_bytes > MAX_CONSTANT_BYTES:

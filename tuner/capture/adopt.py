@@ -80,7 +80,6 @@ def _record(launch: Mapping[str, Any], folder: Path, run: Path) -> dict[str, Any
         "shared": found.shared,
         "sources": [{"when": {}, "text": launch["source"]}],
         "folders": [*launch["folders"], str(Path.cwd())],
-        "others": [],
         "restrictions": [],
         "arguments": arguments,
         "answer": answer if keeps else None,

@@ -16,7 +16,7 @@ from tilewright.tuner.cuda_source.tree import KernelFunction, descendants, text_
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "!="})
 _THREAD = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*([xyz])\b")
 _BUILT_IN = re.compile(r"\b(?:blockIdx|threadIdx|blockDim)\s*\.\s*([xyz])\b")
-_PER_BLOCK = r"\bblockIdx\s*\.\s*{axis}\s*\*\s*(\w+)\b|\b(\w+)\s*\*\s*blockIdx\s*\.\s*{axis}\b"
+_PER_BLOCK = r"\bblockIdx\s*\.\s*{axis}\s*\*\s*(\w+)\b|(?<![.\w])(\w+)(?:\.[xyz])?\s*\*\s*blockIdx\s*\.\s*{axis}\b"
 _PRODUCT = re.compile(r"\w+(?:\s*\*\s*\w+)*")
 
 Bound = tuple[str, ...]

@@ -1,8 +1,9 @@
-"""Numbers in a source that are proposed as parameters: macros, with the values around their own."""
+"""What is proposed for a kernel by its source: its name, and macros as parameters with values around their own."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from tilewright.tuner.cuda_source.c_types import COMMENT
 
@@ -56,3 +57,13 @@ def with_guards(source: str) -> str:
         return found[0] if is_guarded else f"#ifndef {found[1]}\n{found[0]}\n#endif"
 
     return _NUMBER_DEFINED.sub(guarded, source)
+
+
+def unique_name(function: str, taken: Collection[str]) -> str:
+    """The name of the function's kernel in Tilewright: lower case, without namespaces, and not taken."""
+    bare = function.partition("<")[0].rpartition("::")[2].strip().lower()
+    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "_", bare)) or "kernel"
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name}_{number}", number + 1
+    return unique

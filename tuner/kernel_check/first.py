@@ -6,7 +6,7 @@ What no source tells is assumed: how tensors are shaped, how the kernel is launc
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tilewright.tuner.cuda_source.cut import DEVICE_HEADERS, Cut, cut
 from tilewright.tuner.cuda_source.extents import Extents
 from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
 from tilewright.tuner.cuda_source.project import Project
-from tilewright.tuner.cuda_source.proposed import Values, names_a_block, values_around, with_guards
+from tilewright.tuner.cuda_source.proposed import Values, names_a_block, unique_name, values_around, with_guards
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
 from tilewright.tuner.kernel_check.geometry import FirstGeometry, Tuned, block_parameters
@@ -49,12 +49,18 @@ class FirstDeclaration:
 
 
 def first_declaration(
-    source: str, file_name: str, entry: str | None = None, *, here: Path | None = None, folders: Sequence[Path] = ()
+    source: str,
+    file_name: str,
+    entry: str | None = None,
+    *,
+    here: Path | None = None,
+    folders: Sequence[Path] = (),
+    taken_names: Collection[str] = (),
 ) -> FirstDeclaration:
     """Made from the source, of the function `entry` where it has several; raises UnclearSourceError.
 
     Only the kernel and what it uses are taken along, at their lines (`cut`). Headers in quotes are looked for in
-    `here`, the source's own folder, and in `folders`.
+    `here`, the source's own folder, and in `folders`. `taken_names` are kernels that there are already.
     """
     project = Project(source, here, folders)
     bare, _, given = (entry or "").partition("<")
@@ -73,7 +79,7 @@ def first_declaration(
     text = with_guards(taken.text)
     if not tuned and "__launch_bounds__" not in kernel.head:
         tuned, text = {MAX_REGISTERS: REGISTERS}, _with_registers(text, kernel)
-    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "", kernel.name.lower())) or "kernel"
+    name = unique_name(kernel.name, taken_names)
     file_name = re.sub(r"[^\w.+-]", "_", file_name)
     declaration = _declaration(
         name=name,

@@ -20,7 +20,9 @@ def new(
     folder: Annotated[
         Path | None, typer.Option("--folder", help="Folder to make. Default: the kernel's name, here.")
     ] = None,
-    entry: Annotated[str, typer.Option("--entry", help="The __global__ function, where the source has several.")] = "",
+    entry: Annotated[
+        str, typer.Option("--entry", help="The function, where the source has several: NAME, or NAME<…> of a template.")
+    ] = "",
     include: Annotated[
         list[Path] | None,
         typer.Option("--include", help="Folder of headers that the source includes in quotes; repeatable."),
@@ -30,13 +32,21 @@ def new(
     if path.suffix == ".py":
         reason = "first declarations are made from CUDA sources. docs/triton.md shows one for a Triton function"
         raise CommandError(f"{path}: {reason}")
+    from tilewright.kernels.catalogue import Catalogue
     from tilewright.kernels.own import own_kernel
     from tilewright.tuner.cuda_source.passed import UnclearSourceError
     from tilewright.tuner.kernel_check.first import first_declaration
 
     try:
         source = path.read_text(encoding="utf-8-sig")
-        made = first_declaration(source, path.name, entry or None, here=path.parent, folders=include or ())
+        made = first_declaration(
+            source,
+            path.name,
+            entry or None,
+            here=path.parent,
+            folders=include or (),
+            taken_names=Catalogue.load(settings().kernel_folders).by_name,
+        )
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
     except UnicodeDecodeError as error:
