@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
-from tilewright.kernels.kernel import InputsFunction, Kernel, Scalar, Tensor
+from tilewright.kernels.kernel import InputsFunction, Kernel, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import OwnFunctionError, declared
 from tilewright.tuner.line_kinds import (
@@ -206,7 +206,7 @@ def scalar_values(kernel: Kernel, problem: Problem, kind: str = NORMAL) -> dict[
 
     Sums in half types keep the usual ones: their bounds are those of the library, whose call passes these.
     """
-    scalars = [a for a in kernel.arguments if isinstance(a, Scalar)]
+    scalars = kernel.scalars(problem)
     is_half_sum = problem.is_half and any(tensor.summed(problem) is not None for tensor in kernel.tensors)
     if kind not in OTHER_SCALARS or is_half_sum:
         return {a.name: a.number(problem) for a in scalars}

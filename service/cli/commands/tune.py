@@ -80,6 +80,9 @@ def tune(
     from tilewright.service.operations.answers import ProblemAnswer
     from tilewright.service.operations.catalog import kernel_named
 
+    if ".." in shape:
+        remedy = f"tilewright tables tune {kernel} --shape {shape}"
+        raise CommandError(f"a range of sizes is tuned on a device of this machine: {remedy}", ExitCode.USAGE)
     asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
     if settings().url is None:  # an API may have kernels that this installation has not
         kernel_named(kernel).problem(asked.shape, dtype, asked.options)

@@ -339,7 +339,7 @@ class CpuBench(Bench):
         sources = self._sources if sources is None else sources
         for tensor in self.kernel.constants:
             words += ["constant", tensor.symbol, str(tensor.size_bytes(self.problem)), str(sources[tensor.name])]
-        for argument in self.kernel.parameters:
+        for argument in self.kernel.passed(self.problem):
             if isinstance(argument, Scalar):
                 words += ["scalar", repr((scalars or self._scalars)[argument.name])]
             elif argument.texture is not None:

@@ -306,6 +306,12 @@ template <auto kernel> static void host_run_threads(void** values, HostThread* c
   const HostEntry host_entries[] = {__VA_ARGS__}; \
   const int host_entry_count = sizeof host_entries / sizeof host_entries[0];
 
+// The size of an axis that a launch gives: the argument at that place, -1 for none, which `launch` keeps for all threads.
+#define HOST_SIZE_AT_LAUNCH host_size_at_launch
+extern "C" unsigned host_size_at_launch;
+extern "C" const int host_size_place;
+#define HOST_SIZE_PLACE(place) const int host_size_place = place;
+
 // HOST_CONSTANTS(HOST_CONSTANT(name), ..., HOST_NO_CONSTANT): the `__constant__` arrays that are filled before a launch.
 struct HostConstant {
   const char* name;
