@@ -7,7 +7,7 @@ from tilewright.service.store.models.demand import AskedShelf, Demand
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
-from tilewright.service.store.models.results import BestConfiguration, Trial
+from tilewright.service.store.models.results import BestConfiguration, Trial, TrialRetry
 from tilewright.service.store.models.schedules import (
     FireOutcome,
     Overlap,
@@ -46,6 +46,7 @@ __all__ = [
     "ScheduledProblem",
     "Study",
     "Trial",
+    "TrialRetry",
     "TuningJob",
     "Webhook",
     "WebhookDelivery",
