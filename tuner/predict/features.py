@@ -15,7 +15,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
-from tilewright.tuner.predict.registers import Registers
+from tilewright.tuner.predict.registers import RegisterEstimate, Registers
 from tilewright.tuner.predict.tiles import Tiles
 
 MOST_ZEROS = 5
@@ -38,6 +38,7 @@ class Features:
     kernel: Kernel
     limits: Limits
     registers: Mapping[Configuration, int] = field(default_factory=dict)  # of a thread, where a compiler told
+    register_estimate: RegisterEstimate | None = None  # of an earlier time with the same registers
 
     @cached_property
     def tiles(self) -> Tiles:
@@ -144,7 +145,12 @@ class Features:
 
     @cached_property
     def _registers(self) -> Registers:
-        return Registers(self.registers, self.parameters)
+        return Registers(self.registers, self.parameters, self.register_estimate)
+
+    @property
+    def estimate(self) -> RegisterEstimate | None:
+        """How registers are estimated; None where too few configurations were compiled."""
+        return self._registers.estimate
 
     @cached_property
     def _columns(self) -> dict[str, int]:

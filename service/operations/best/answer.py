@@ -105,6 +105,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "source_hash": best.source.source_hash,
         "study_id": best.study_id,
         "trial_number": best.trial_number,
+        "pending": False,
     }
     return {name: fields[name] for name in BestAnswer.model_fields}
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from cost import cost_s
 from factories import CPU, H100, H200, NEW, OLD, SHAPE, T4, TILED_16
+from found import find_best
 from shipped_file import WORDS
 from shown_matrix import LLAMA, SQUARE, cells, shape
 from sqlalchemy import text
@@ -20,7 +21,6 @@ from tilewright.service.dashboard import STATIC, matrix_view
 from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.dashboard.pages import overview
 from tilewright.service.operations.answers import ProblemAnswer
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.transaction import transaction

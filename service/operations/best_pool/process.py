@@ -1,0 +1,107 @@
+"""A process of the pool: computes answers for some time and hands them back, question by question.
+
+It loads NumPy and the kernels only when it runs, after it has said with how many threads.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+NICENESS = 5
+"""A process of the pool gives way to those that answer, and to a worker's, where all cores are busy."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of a question: as many of these shapes as can be answered in so many seconds, one at least."""
+
+    kernel: str
+    device_model: str
+    dtype: str
+    options: tuple[tuple[str, bool | str], ...]
+    driver: str | None
+    toolkit: str | None
+    shapes: tuple[Mapping[str, int], ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Made:
+    """One answer as JSON, with the fields that are counted; it goes with a problem that the other side has."""
+
+    match: str
+    device_model: str
+    expected_loss: float | None
+    shipped: str | None
+    as_json: bytes
+
+
+Reply = dict[int, Made | Exception]
+"""Answers and refusals by the places of their shapes."""
+
+
+def serve(connection: Connection, database_url: str) -> None:
+    """Answers slices until the pipe closes."""
+    os.nice(NICENESS)
+    for library in ("OPENBLAS", "MKL", "OMP"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # the pool has a process a core
+    from tilewright.service.store import session  # noqa: PLC0415
+
+    session.configure(database_url)
+    from tilewright.service.operations.best import find  # noqa: PLC0415, F401 - before the first question
+
+    while True:
+        try:
+            asked: Slice = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            connection.send(_reply(asked))
+        except (BrokenPipeError, ConnectionError):
+            return
+
+
+def _reply(asked: Slice) -> Reply:
+    from tilewright.kernels.errors import InvalidProblemError, UnknownNameError  # noqa: PLC0415
+    from tilewright.service.errors import ServiceError  # noqa: PLC0415
+
+    until = time.monotonic() + asked.seconds
+    places = range(len(asked.shapes))
+    try:
+        return _made(asked, places, until)
+    except (InvalidProblemError, ServiceError, UnknownNameError) as error:
+        if len(places) == 1:
+            return {0: error}
+    made: Reply = {}
+    for place in places:  # which of them is refused, only each alone can tell
+        try:
+            made |= _made(asked, [place], until)
+        except (InvalidProblemError, ServiceError, UnknownNameError) as error:
+            made[place] = error
+        if time.monotonic() >= until:
+            break
+    return made
+
+
+def _made(asked: Slice, places: Sequence[int], until: float) -> Reply:
+    from tilewright.service.operations.best.find import Asked, find_in  # noqa: PLC0415
+
+    question = Asked.of(
+        asked.kernel,
+        asked.device_model,
+        [asked.shapes[place] for place in places],
+        asked.dtype,
+        dict(asked.options),
+        driver=asked.driver,
+        toolkit=asked.toolkit,
+    )
+    found = find_in(question.rows(until=until), question.problems)
+    return {
+        place: Made(a.match.value, a.device_model, a.expected_loss, a.shipped, a.model_dump_json().encode())
+        for place, problem in zip(places, question.problems, strict=True)
+        if (a := found.get(problem.hash)) is not None
+    }
