@@ -16,7 +16,9 @@ from sqlalchemy.pool import NullPool
 from waiting import PATIENCE_S
 
 from tilewright.service.api import best_answers
+from tilewright.service.api.missing_answers import MissingAnswers
 from tilewright.service.app import create_app
+from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import sqlalchemy_url
@@ -85,6 +87,18 @@ def client(
     app.state.pool.close()
     store_session.configure(None)
     emptying.empty(api_engine, registered_kernels)
+
+
+@pytest.fixture
+def computing(client: Caller) -> Iterator[MissingAnswers]:
+    """What pages show of predictions is kept ready, as in a server."""
+    state = client.app.state
+    parts = BestWatch(state.best), MissingAnswers(state.best, state.pool)
+    for part in parts:
+        part.start()
+    yield parts[1]
+    for part in parts:
+        part.stop()
 
 
 @pytest.fixture

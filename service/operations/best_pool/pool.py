@@ -19,6 +19,7 @@ from tilewright.service.operations.best_pool.process import Reply, Slice, serve
 from tilewright.service.operations.transaction import refuse_in_transaction
 from tilewright.service.store.session import database_url
 from tilewright.tuner.child import Child, UnkillableError
+from tilewright.tuner.predict import shipped
 
 logger = logging.getLogger(__name__)
 
@@ -251,7 +252,7 @@ class _Lane:
                 return None
             if self._child is None:
                 # It ends with this thread, however this process ends.
-                self._child = Child(serve, (database_url(),), dies_with_parent=True)
+                self._child = Child(serve, (database_url(), shipped.FOLDER), dies_with_parent=True)
             return self._child
 
     def _forget(self, child: Child) -> None:

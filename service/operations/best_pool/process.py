@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 NICENESS = 5
 """A process of the pool gives way to those that answer, and to a worker's, where all cores are busy."""
@@ -44,8 +45,8 @@ Reply = dict[int, Made | Exception]
 """Answers and refusals by the places of their shapes."""
 
 
-def serve(connection: Connection, database_url: str) -> None:
-    """Answers slices until the pipe closes."""
+def serve(connection: Connection, database_url: str, shipped_records: Path) -> None:
+    """Answers slices until the pipe closes, from the database and the shipped records in that folder."""
     os.nice(NICENESS)
     for library in ("OPENBLAS", "MKL", "OMP"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # the pool has a process a core
@@ -53,7 +54,9 @@ def serve(connection: Connection, database_url: str) -> None:
 
     session.configure(database_url)
     from tilewright.service.operations.best import find  # noqa: PLC0415, F401 - before the first question
+    from tilewright.tuner.predict import shipped  # noqa: PLC0415
 
+    shipped.FOLDER = shipped_records
     while True:
         try:
             asked: Slice = connection.recv()
