@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
 import tilewright
-from tilewright.service import GARBAGE_AFTER, STACK_BYTES, dashboard
+from tilewright.service import GARBAGE_AFTER, STACK_BYTES, SWITCH_S, dashboard
 from tilewright.service.api import openapi, problem_types, problems
 from tilewright.service.api.best_answers import answered
 from tilewright.service.api.demand_buffer import DemandBuffer
@@ -60,6 +61,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
     from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415
 
+    sys.setswitchinterval(SWITCH_S)
     address = NotedAddress(settings().data_dir, settings().host, settings().port)
     background: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | MissingAnswers | NotedAddress, ...]
     missing = MissingAnswers(app.state.best, app.state.pool)

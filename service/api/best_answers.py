@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -12,20 +12,23 @@ from starlette.concurrency import run_in_threadpool
 from tilewright.kernels.problem import Problem
 from tilewright.service.api.middleware.access import charge_for_work
 from tilewright.service.errors import BusyError, CallerLeftError
-from tilewright.service.operations.answers import BestAnswer, Match
+from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.find import Asked, find_in
 from tilewright.service.operations.best.rows import EnvironmentFilter
 from tilewright.service.operations.best.source import Effort
 from tilewright.service.operations.best_cache.memory import BestMemory, ShelfState
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
 from tilewright.service.operations.best_pool.pool import BestPool, Work
-from tilewright.service.operations.best_pool.process import Made, Reply, Slice
+from tilewright.service.operations.best_pool.process import Answers, Made, Slice
 
-WAIT_S = 3.5
-"""How long a request waits for predictions. What is not made by then is answered without, in the rest of 5 s."""
+WAIT_S = 4.0
+"""How long a request waits for predictions, of 5 s in which it has its answer."""
 
-AT_ONCE = 50
-"""Shapes that are answered without a prediction at a time, before others have their turn."""
+MEANWHILE_AFTER_S = 0.5
+"""After this time without all predictions the farthest shapes are answered without, beside the predictions."""
+
+AT_ONCE = 100
+"""Shapes that are answered without a prediction at a time."""
 
 PREDICTION_COST = 2
 """The requests that a shape counts for whose answer is not known: some 50 ms of a core."""
@@ -58,9 +61,7 @@ async def answered(request: Request, asked: Asked) -> list[CachedAnswer]:
         found |= await _Computation(request, asked, left, state).answers()
         left = _missing(asked, found)
     if left:
-        found |= await run_in_threadpool(_looked_up, asked, left, Effort.MEANWHILE)
-    if _missing(asked, found):
-        raise BusyError("No configuration could be found for all of the shapes in time; try again in some seconds.")
+        raise BusyError("No configuration was found for all of the shapes in time; try again in some seconds.")
     return [found[problem.hash] for problem in asked.problems]
 
 
@@ -85,7 +86,7 @@ def cached(problem: Problem, slug: str, made: Made) -> CachedAnswer:
     return CachedAnswer(Match(made.match), problem, slug, made.expected_loss, made.as_json, made.shipped)
 
 
-def keep(state: ShelfState | None, problems: Sequence[Problem], reply: Reply) -> None:
+def keep(state: ShelfState | None, problems: Sequence[Problem], reply: Answers) -> None:
     """Keeps in memory what was made for these problems, by their places."""
     for place, made in reply.items():
         if state is not None:
@@ -97,18 +98,16 @@ def _missing(asked: Asked, found: Collection[str]) -> list[Problem]:
     return list({problem.hash: problem for problem in asked.problems if problem.hash not in found}.values())
 
 
-def _looked_up(asked: Asked, problems: Sequence[Problem], effort: Effort) -> Mapping[str, CachedAnswer]:
+def _looked_up(asked: Asked, problems: Sequence[Problem], effort: Effort) -> dict[str, CachedAnswer]:
     rows = asked.rows(effort=effort)
-    found: dict[str, BestAnswer] = {}
-    for start in range(0, len(problems), AT_ONCE) if effort is Effort.MEANWHILE else (0,):
-        found |= find_in(rows, problems[start : start + AT_ONCE] if effort is Effort.MEANWHILE else problems)
-    return {
-        p.hash: CachedAnswer.of(
-            p, asked.device_model, answer.model_copy(update={"pending": True}) if p in rows.pending else answer
-        )
-        for p in problems
-        if (answer := found.get(p.hash)) is not None
-    }
+    found = find_in(rows, problems)
+    answers = {}
+    for problem in problems:
+        answer = found.get(problem.hash)
+        if answer is not None:
+            pending = answer.model_copy(update={"pending": True}) if problem in rows.pending else answer
+            answers[problem.hash] = CachedAnswer.of(problem, asked.device_model, pending)
+    return answers
 
 
 class _Computation:
@@ -118,31 +117,44 @@ class _Computation:
         self._request, self._asked, self._problems, self._state = request, asked, problems, state
         self._pool: BestPool = request.app.state.pool
         self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
-        self._made: Reply = {}
+        self._made: Answers = {}
         self._lock = threading.Lock()
+        self._meanwhile: asyncio.Future[dict[str, CachedAnswer]] | None = None
 
     async def answers(self) -> dict[str, CachedAnswer]:
-        """Those that are made in time, by problem hash; the others go on being computed, behind all that is urgent."""
+        """By problem hash; those that are not made in time are pending, and go on being computed behind all others."""
         caller = self._request.scope.get("tilewright.caller")
         work = self._pool.ask(slice_of(self._asked, self._problems), caller.name if caller else "nobody", self._told)
         if not await self._wait(work):
             work.end()
             raise CallerLeftError
+        if work.error is not None:
+            raise work.error
         problems, state = self._problems, self._state
-        self._pool.leave(work, lambda reply: keep(state, problems, reply))
+        found = {}
+        if work.left:
+            found = await (self._meanwhile or self._answer_meanwhile(work))
+        self._pool.leave(work, lambda made: keep(state, problems, made))
         with self._lock:
             made = dict(self._made)
-        if work.error is not None and not made:
-            raise work.error
-        found = {}
         for place, one in made.items():
             if isinstance(one, Exception):
                 raise one
-            problem = problems[place]
-            found[problem.hash] = cached(problem, self._asked.device_model, one)
+            found[problems[place].hash] = cached(problems[place], self._asked.device_model, one)
         return found
 
-    def _told(self, reply: Reply) -> None:
+    async def _answer_meanwhile(self, work: Work) -> dict[str, CachedAnswer]:
+        """Answers without predictions, the farthest shapes first, until there is none without any answer."""
+        found: dict[str, CachedAnswer] = {}
+        tried: set[int] = set()
+        while some := [place for place in reversed(tuple(work.left)) if place not in tried][:AT_ONCE]:
+            tried.update(some)
+            found |= await run_in_threadpool(
+                _looked_up, self._asked, [self._problems[place] for place in some], Effort.MEANWHILE
+            )
+        return found
+
+    def _told(self, reply: Answers) -> None:
         """Takes answers, in a thread of the pool."""
         with self._lock:
             self._made |= reply
@@ -151,12 +163,15 @@ class _Computation:
 
     async def _wait(self, work: Work) -> bool:
         """Until all is made or time is up; False once the caller has left."""
-        until = self._loop.time() + WAIT_S
+        until, meanwhile = self._loop.time() + WAIT_S, self._loop.time() + MEANWHILE_AFTER_S
         gone = asyncio.ensure_future(_gone(self._request))
         try:
             while not work.is_done and (left_s := until - self._loop.time()) > 0:
+                if self._meanwhile is None and self._loop.time() >= meanwhile:
+                    self._meanwhile = asyncio.ensure_future(self._answer_meanwhile(work))
+                wait_s = left_s if self._meanwhile else min(left_s, MEANWHILE_AFTER_S)
                 news = asyncio.ensure_future(self._news.wait())
-                await asyncio.wait({news, gone}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({news, gone}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 news.cancel()
                 self._news.clear()
                 if gone.done():
@@ -164,6 +179,8 @@ class _Computation:
             return True
         finally:
             gone.cancel()
+            if self._meanwhile is not None and (work.is_done or gone.done()):
+                self._meanwhile.cancel()
 
 
 async def _gone(request: Request) -> None:

@@ -18,7 +18,7 @@ from tilewright.service.operations.best.rows import EnvironmentFilter
 from tilewright.service.operations.best_cache.asked_shelves import Name
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_pool.pool import BestPool
-from tilewright.service.operations.best_pool.process import Reply
+from tilewright.service.operations.best_pool.process import Answers
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.open_cells import open_cells
@@ -110,9 +110,9 @@ class MissingAnswers:
                 return
             self._under_way |= {(name, problem) for problem in new}
 
-        def told(reply: Reply) -> None:
-            keep(state, new, reply)
-            ended = [new[place] for place in reply] or new  # none at the end of a work that failed
+        def told(made: Answers) -> None:
+            keep(state, new, made)
+            ended = [new[place] for place in made] or new  # none at the end of a work that failed
             with self._lock:
                 self._under_way -= {(name, problem) for problem in ended}
 

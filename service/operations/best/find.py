@@ -10,9 +10,12 @@ A stored configuration is returned only where it is in the requested problem's s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+
+import numpy as np
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
@@ -142,6 +145,19 @@ def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAn
     for alike in by_axes.values():
         answers |= _without_exact(rows, alike)
     return answers
+
+
+def nearest_first(rows: DatabaseRows, problems: Sequence[Problem]) -> list[int]:
+    """The places of these problems, those first that are nearest to a tuned problem or to a shipped record of one."""
+    first = problems[0]
+    known = rows.known_sizes(first)
+    distances = []
+    for problem in problems:
+        is_alike = problem.sizes and [axis for axis, _ in problem.sizes] == [axis for axis, _ in first.sizes]
+        asked = np.log(np.array([size for _, size in problem.sizes], dtype=np.float64))
+        is_ranked = is_alike and len(known)
+        distances.append(float(np.abs(known - asked).sum(axis=1).min()) if is_ranked else math.inf)
+    return sorted(range(len(problems)), key=distances.__getitem__)
 
 
 def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:

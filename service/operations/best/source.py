@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 
 from tilewright.kernels.kernel import Kernel
@@ -15,7 +17,6 @@ from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.answer import (
     BestQuery,
-    declared_default,
     default_answers,
     transferred_answer,
 )
@@ -113,6 +114,14 @@ class DatabaseRows:
             return {query.problem: None for query in asked}
         return self._made(first.limits, tuned, asked, shipped)
 
+    def known_sizes(self, like: Problem) -> NDArray[np.float64]:
+        """The logarithms of the sizes of what predictions for such problems rest on, a row each."""
+        tuned = self.tuned(like, transferred=False, most=MOST_SHAPES)
+        shipped = shipped_records(self.kernel, self.slug, self.limits, len(tuned.ids), like, self.environment)
+        axes = [axis for axis, _ in like.sizes]
+        sizes = [[size for _, size in r.problem.sizes] for r in shipped if [a for a, _ in r.problem.sizes] == axes]
+        return np.concatenate((tuned.log_shapes.reshape(-1, len(axes)), np.log(np.array(sizes).reshape(-1, len(axes)))))
+
     def from_other_models(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer | None]:
         """Answers from shipped records of another device model, by problem hash; None and left out as above."""
         series = shipped_elsewhere(self.kernel, self._model, asked[0].problem, self.environment)
@@ -129,8 +138,7 @@ class DatabaseRows:
 
     def defaults(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer]:
         """The kernel's default for each, by problem hash; those are left out for which none is looked for."""
-        known = [query for query in asked if self.effort is Effort.ALL or declared_default(query) is not None]
-        return default_answers(known)
+        return default_answers(asked, is_search_allowed=self.effort is Effort.ALL)
 
     def _made(
         self, limits: Limits, tuned: TunedShapes, asked: Sequence[BestQuery], shipped: Sequence[Record]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.service.errors import BusyError
-from tilewright.service.operations.best_pool.process import Reply, Slice, serve
+from tilewright.service.operations.best_pool.process import AT_ONCE, Answers, Reply, Slice, serve
 from tilewright.service.operations.transaction import refuse_in_transaction
 from tilewright.service.store.session import database_url
 from tilewright.tuner.child import Child, UnkillableError
@@ -36,7 +36,7 @@ MOST_LATER, MOST_LATER_OF_CALLER = 20_000, 4_000
 """Shapes in one process's queue that nobody waits for: of all callers, and of one. More are dropped."""
 
 
-Told = Callable[[Reply], None]
+Told = Callable[[Answers], None]
 
 
 class Work:
@@ -48,7 +48,8 @@ class Work:
 
     def __init__(self, asked: Slice, caller: str, told: Told) -> None:
         self.asked, self.caller, self.told = asked, caller, told
-        self.left = dict(enumerate(asked.shapes))
+        self.left = dict(enumerate(asked.shapes))  # once the first answers are there, the nearest shapes first
+        self.is_ranked = len(self.left) == 1
         self.error: Exception | None = None
 
     @property
@@ -214,18 +215,20 @@ class _Lane:
                 work.end(error)
 
     def _serve(self, work: Work) -> None:
-        left = dict(work.left)
-        if not left:
+        places = list(work.left)[: AT_ONCE if work.is_ranked else None]
+        if not places:
             return
-        reply = self._exchange(replace(work.asked, shapes=tuple(left.values()), seconds=SLICE_S))
+        shapes = tuple(work.asked.shapes[place] for place in places)
+        reply = self._exchange(replace(work.asked, shapes=shapes, seconds=SLICE_S, ranks=not work.is_ranked))
         if isinstance(reply, BusyError):
             work.end(reply)
             return
-        places = list(left)
-        made = {places[i]: one for i, one in reply.items()}
+        made = {places[i]: one for i, one in reply.made.items()}
         with self._changed:
             told = work.told
-            work.left = {place: shape for place, shape in work.left.items() if place not in made}
+            order = list(work.left) if work.is_ranked else [places[i] for i in reply.order]
+            work.is_ranked = True
+            work.left = {place: work.left[place] for place in order if place in work.left and place not in made}
         told(made)
 
     def _exchange(self, asked: Slice) -> Reply | BusyError:

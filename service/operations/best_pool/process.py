@@ -11,6 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewright.service.operations.best.find import Asked
+
+AT_ONCE = 32
+"""Shapes that are looked at for one slice: few are predicted in a quarter of a second."""
 
 NICENESS = 5
 """A process of the pool gives way to those that answer, and to a worker's, where all cores are busy."""
@@ -18,7 +25,10 @@ NICENESS = 5
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a question: as many of these shapes as can be answered in so many seconds, one at least."""
+    """A part of a question: as many of these shapes as can be answered in so many seconds, one at least.
+
+    With `ranks` the reply says too in which order the shapes should be answered: those near to what is tuned first.
+    """
 
     kernel: str
     device_model: str
@@ -28,6 +38,7 @@ class Slice:
     toolkit: str | None
     shapes: tuple[Mapping[str, int], ...]
     seconds: float
+    ranks: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,8 +52,16 @@ class Made:
     as_json: bytes
 
 
-Reply = dict[int, Made | Exception]
+Answers = dict[int, Made | Exception]
 """Answers and refusals by the places of their shapes."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What was made of a slice, and all places in the order in which they should be answered, where that was asked."""
+
+    made: Answers
+    order: Sequence[int] = ()
 
 
 def serve(connection: Connection, database_url: str, shipped_records: Path) -> None:
@@ -73,35 +92,43 @@ def _reply(asked: Slice) -> Reply:
     from tilewright.service.errors import ServiceError  # noqa: PLC0415
 
     until = time.monotonic() + asked.seconds
-    places = range(len(asked.shapes))
+    order: Sequence[int] = range(len(asked.shapes))
     try:
-        return _made(asked, places, until)
+        order = _ranked(asked) if asked.ranks else order
+        return Reply(_made(asked, order[:AT_ONCE], until), order)
     except (InvalidProblemError, ServiceError, UnknownNameError) as error:
-        if len(places) == 1:
-            return {0: error}
-    made: Reply = {}
-    for place in places:  # which of them is refused, only each alone can tell
+        if len(order) == 1:
+            return Reply({0: error})
+    made: Answers = {}
+    for place in order:  # which of them is refused, only each alone can tell
         try:
             made |= _made(asked, [place], until)
         except (InvalidProblemError, ServiceError, UnknownNameError) as error:
             made[place] = error
         if time.monotonic() >= until:
             break
-    return made
+    return Reply(made, order)
 
 
-def _made(asked: Slice, places: Sequence[int], until: float) -> Reply:
-    from tilewright.service.operations.best.find import Asked, find_in  # noqa: PLC0415
+def _ranked(asked: Slice) -> list[int]:
+    from tilewright.service.operations.best.find import nearest_first  # noqa: PLC0415
 
-    question = Asked.of(
-        asked.kernel,
-        asked.device_model,
-        [asked.shapes[place] for place in places],
-        asked.dtype,
-        dict(asked.options),
-        driver=asked.driver,
-        toolkit=asked.toolkit,
-    )
+    question = _question(asked, range(len(asked.shapes)))
+    return nearest_first(question.rows(), question.problems)
+
+
+def _question(asked: Slice, places: Sequence[int]) -> Asked:
+    from tilewright.service.operations.best.find import Asked  # noqa: PLC0415
+
+    shapes = [asked.shapes[place] for place in places]
+    options, environment = dict(asked.options), {"driver": asked.driver, "toolkit": asked.toolkit}
+    return Asked.of(asked.kernel, asked.device_model, shapes, asked.dtype, options, **environment)
+
+
+def _made(asked: Slice, places: Sequence[int], until: float) -> Answers:
+    from tilewright.service.operations.best.find import find_in  # noqa: PLC0415
+
+    question = _question(asked, places)
     found = find_in(question.rows(until=until), question.problems)
     return {
         place: Made(a.match.value, a.device_model, a.expected_loss, a.shipped, a.model_dump_json().encode())
