@@ -355,7 +355,7 @@ class Plans:
             if isinstance(one, Tensor) and (one.layout is not torch.strided or one.is_neg() or one.is_conj()):
                 raise NoKernelError("what lies in memory is not the matrix: it is sparse, negated or conjugated")
         posed = self._pose(output, *arguments)
-        launcher = runtime().best(self._kernel, dtype=str(first.dtype).removeprefix("torch."), **posed.named)
+        launcher = runtime().launcher(self._kernel, posed.named, dtype=str(first.dtype).removeprefix("torch."))
         return Found(launcher, posed, launcher.choice(*posed.arrays))
 
     def _keep(self, key: Hashable, arguments: Sequence[Any], *, is_ours: bool, reason: str) -> None:

@@ -52,7 +52,7 @@ from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.workspaces import Workspaces, capture_id
 
-_MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LEGACY = 0  # the default stream
 _MOST_KNOWN = 256
 """Combinations of addresses of which a launch remembers the allocations: about 2 kB each."""
@@ -300,7 +300,7 @@ class LoadedKernel:
         self._key = current_id(), choice.configuration.variant, *sizes, self.kept_bytes
         for loaded, geometry in zip(self._functions, self._geometries, strict=True):
             if geometry.shared_bytes:
-                call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
+                call("cuFuncSetAttribute", loaded, MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
         self.spare: list[LaunchArguments] = []
         self.use, self.check = use, rows_check(kernel, problem, use, current_id())
 
@@ -427,6 +427,16 @@ def _load(
     except TrialFailure as failure:
         raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
     return *_functions(compiled, entries, kernel, problem), compiled.launch
+
+
+def load_functions(
+    kernel: Kernel, problem: Problem, choice: Choice, ordinal: int, entries: Sequence[str]
+) -> list[ctypes.c_void_p]:
+    """The functions in the current context, compiled where they are not yet; raises LaunchError."""
+    functions, constants, compiled = _load(kernel, problem, choice, ordinal, entries)
+    if constants or compiled is not None:
+        raise LaunchError(f"{kernel.name}: neither constants nor Triton functions have a size from the launch")
+    return functions
 
 
 def _functions(

@@ -121,7 +121,7 @@ class HostFunction:
 
     def __init__(self, kernel: Kernel, problem: Problem, choice: Choice) -> None:
         try:
-            path, _ = _builder(default_cache()).program(kernel, problem, choice.configuration, LIBRARY)
+            path, _ = builder_of_process().program(kernel, problem, choice.configuration, LIBRARY)
         except TrialFailure as failure:
             raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
         values, variant = choice.configuration.values, kernel.variant(choice.configuration.variant)
@@ -130,14 +130,14 @@ class HostFunction:
         library = ctypes.CDLL(str(path))
         self._run, self._fill = library.host_library_launch, library.host_library_fill
         self._constants = {tensor.symbol: tensor.size_bytes(problem) for tensor in kernel.constants}
-        self._lock = _lock_of(str(path))
+        self._lock = lock_of(str(path))
         self._sizes = (ctypes.c_uint * len(sizes))(*sizes)
         self._types = [
             np.ctypeslib.as_ctypes_type(argument.dtype_for(problem)) if isinstance(argument, Scalar) else None
             for argument in kernel.parameters
         ]
         self._checked: set[tuple[int, ...]] = set()
-        self._workspace = _zeros(variant.workspace_bytes(values, problem))
+        self._workspace = zeros(variant.workspace_bytes(values, problem))
 
     def launch(
         self,
@@ -173,17 +173,24 @@ class HostFunction:
             self._run(self._sizes, values)
 
 
+def builder_of_process() -> HostBuilder:
+    """The builder with the cache that the environment names."""
+    return _builder(default_cache())
+
+
 @cache
 def _builder(folder: Path) -> HostBuilder:
     return HostBuilder(find_compiler(), folder)
 
 
 @cache
-def _lock_of(_path: str) -> ForkSafeLock:
+def lock_of(_path: str) -> ForkSafeLock:
+    """The lock of the library at that path: its launches follow each other."""
     return ForkSafeLock()
 
 
-def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None:
+def zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None:
+    """Memory of that size, aligned as workspaces are promised to be; None for 0."""
     if size_bytes == 0:
         return None
     memory = np.zeros(size_bytes + _ALIGNMENT, np.uint8)

@@ -232,22 +232,8 @@ class Launcher:
 
     def _sorted_out(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[float, ...]]:
         """Tensors and scalars in the declared order."""
-        if len(arrays) > self._count:
-            raise LaunchError(f"{self.kernel.name} takes {self._count} arrays: {', '.join(self._tensors)}")
-        given, numbers = dict(zip(self._tensors, arrays, strict=False)), dict[str, Any]()
-        known = {argument.name for argument in self.kernel.arguments}
-        for name, value in named.items():
-            if name not in known:
-                raise ArgumentError(
-                    name, f"{self.kernel.name} has no such argument", f"It has {', '.join(sorted(known))}"
-                )
-            if name in given:
-                raise ArgumentError(name, "is given twice", "Give it by place or by name")
-            (given if name in self._tensors else numbers)[name] = value
-        for name in self._tensors:
-            if given.get(name) is None:
-                raise ArgumentError(name, "is missing", f"Give {', '.join(self._tensors)}")
-        return tuple(given[name] for name in self._tensors), self.scalars(**numbers)
+        given, numbers = given_arrays(self.kernel, self._tensors, arrays, named)
+        return given, self.scalars(**numbers)
 
 
 class PackedLauncher(Launcher):
@@ -301,6 +287,29 @@ class PackedLauncher(Launcher):
             name = self.kernel.packed
             raise ArgumentError(name, "is not packed, and this problem has packed_b", f"Give what pack({name}) returns")
         return (*arrays[:place], packed.array, *arrays[place + 1 :]), packed
+
+
+def given_arrays(
+    kernel: Kernel, tensors: Sequence[str], arrays: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The kernel's tensors in the declared order, given by place or by name, and the numbers by name.
+
+    Raises LaunchError, or ArgumentError naming the argument.
+    """
+    if len(arrays) > len(tensors):
+        raise LaunchError(f"{kernel.name} takes {len(tensors)} arrays: {', '.join(tensors)}")
+    given, numbers = dict(zip(tensors, arrays, strict=False)), dict[str, Any]()
+    known = {argument.name for argument in kernel.arguments}
+    for name, value in named.items():
+        if name not in known:
+            raise ArgumentError(name, f"{kernel.name} has no such argument", f"It has {', '.join(sorted(known))}")
+        if name in given:
+            raise ArgumentError(name, "is given twice", "Give it by place or by name")
+        (given if name in tensors else numbers)[name] = value
+    for name in tensors:
+        if given.get(name) is None:
+            raise ArgumentError(name, "is missing", f"Give {', '.join(tensors)}")
+    return tuple(given[name] for name in tensors), numbers
 
 
 def _nothing(*_: Any) -> int:

@@ -11,11 +11,15 @@ from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.families import Families
+from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
+from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import (
@@ -30,11 +34,14 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
-from tilewright.tuner.runtime.words import problem_words, tune_command
+from tilewright.tuner.runtime.words import given_options, problem_words, tune_command
 
 T = TypeVar("T")
 
 SERVICE_LIMIT_S = 2.0
+LARGEST = 8192
+"""The largest size that `prepare` of a launcher of every size makes ready for, unless it says another."""
+
 NO_GPU = (0, 0)
 """The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
 
@@ -79,20 +86,34 @@ class Runtime:
         self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
         self._pinned_matches: dict[Problem, str] = {}
+        self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
+        self._any_size: dict[Any, AnySizeLauncher] = {}
+        self.families = Families(self._known_for_all, self.tables.ranges, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
     def best(
         self, kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
-    ) -> Launcher:
+    ) -> Launcher | AnySizeLauncher:
         """The launcher of a problem, axes and options by name; the same object for the same question.
 
+        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it.
         With a `device` ("cpu", "cuda", "cuda:1") its configuration is chosen at once, else with the first launch.
         Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
         """
+        declared = self.kernels.get(kernel)
+        missing = [axis for axis in declared.axes if axis not in named]
+        if len(missing) == 1 and missing[0] in declared.launch_axes:
+            return self.any_size(kernel, named, dtype=dtype, device=device)
+        return self.launcher(kernel, named, dtype=dtype, device=device)
+
+    def launcher(
+        self, kernel: str, named: Mapping[str, Any], *, dtype: str = "float32", device: str | None = None
+    ) -> Launcher:
+        """That of one problem, all of whose axes are named; raises as `best`."""
         question = kernel, dtype, device, tuple(sorted(named.items()))
         launcher = self._launchers.get(question)
         if launcher is None:
@@ -104,6 +125,51 @@ class Runtime:
                 launcher.choice()
             launcher = self._launchers.setdefault(question, launcher)
         return launcher
+
+    def any_size(
+        self,
+        kernel: str,
+        named: Mapping[str, Any],
+        *,
+        dtype: str = "float32",
+        device: str | None = None,
+        largest: int = LARGEST,
+    ) -> AnySizeLauncher:
+        """The launcher of every size of the one axis that is not named; the same object each time.
+
+        `largest`: what `prepare` makes ready for; larger ones run too. Raises as `best`.
+        """
+        question = kernel, dtype, device, largest, tuple(sorted(named.items()))
+        launcher = self._any_size.get(question)
+        if launcher is None:
+            declared = self.kernels.get(kernel)
+            shape = {name: value for name, value in named.items() if name in declared.axis_names}
+            options = {name: value for name, value in named.items() if name not in declared.axis_names}
+            (axis,) = (axis for axis in declared.axes if axis not in shape)
+            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options)
+
+            def exact(size: int) -> Launcher:
+                return self.launcher(kernel, {**named, axis: size}, dtype=dtype, device=device)
+
+            launcher = AnySizeLauncher(declared, family, resolved(device) if device else None, self.families, exact)
+            launcher = self._any_size.setdefault(question, launcher)
+        return launcher
+
+    def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+        """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
+        if problem in self._pinned:
+            return _pinned(kernel, problem, place, self._pinned[problem])
+        if not problem.at_launch:
+            choice = self._known(kernel, problem, place)
+            return choice and replace(choice, match="nearest" if choice.match == "exact" else choice.match, cubin=None)
+        return self.predicted(kernel, problem, place)
+
+    def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
+        words = " ".join([str(family), *given_options(kernel, family.largest)])
+        missing = f"no result for some sizes of {words} on {place.slug}"
+        if self._only_tuned:
+            raise UntunedError(missing)
+        warn(f"{missing}: the kernel's default configuration is used there", UntunedWarning)
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         """The configuration for a problem on a device model; looked for once, and warned of once."""
@@ -175,6 +241,8 @@ class Runtime:
         gone = set(problems)
         self._choices = {key: choice for key, choice in self._choices.items() if key[0] not in gone}
         self._launchers = {}
+        self._any_size = {}
+        self.families.forget()
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
         """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
@@ -266,7 +334,9 @@ class Runtime:
             self._answers.put(problem, place, answer)
 
 
-def best(kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue) -> Launcher:
+def best(
+    kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
+) -> Launcher | AnySizeLauncher:
     """`Runtime.best` of this process's runtime, which the environment's settings describe."""
     return default_runtime().best(kernel, dtype=dtype, device=device, **named)
 
