@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.usefixtures("cache"),
     pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 
 M, N, K = 200, 136, 132
