@@ -100,6 +100,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Best configurations that each API process keeps in memory, 640 bytes each. 0: none.",
     )
+    prediction_processes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Processes that predict for an API process and fit to results, one core each. If not set: as many "
+        "as there are cores, less one, but one at least.",
+    )
     shipped_records: bool = Field(
         default=True,
         description="Predict from the measurements that come with Tilewright where few shapes or none are tuned here.",

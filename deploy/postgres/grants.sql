@@ -52,6 +52,8 @@ FROM (VALUES
   ('comparisons',          'INSERT, UPDATE',           'INSERT, UPDATE'),
   ('demand',               'INSERT, UPDATE, DELETE',   ''),
   ('asked_shelves',        'INSERT, UPDATE, DELETE',   ''),
+  -- Only an API predicts for callers; a fit is added, and older ones of its kind are deleted.
+  ('predictors',           'INSERT, DELETE',           ''),
   ('api_keys',             'INSERT, UPDATE',           ''),
   ('browser_sessions',     'INSERT, DELETE',           ''),
   ('audit_entries',        'INSERT',                   ''),

@@ -181,13 +181,14 @@ class _Study:
 
     def result(self, standing: FinalsResult, stopped_by: StoppedBy) -> TuneResult:
         """The result of the study: the finals, with the times that gains are stated against."""
-        times = [trial.evaluation.time_ms for trial in self.trials if trial.evaluation.time_ms is not None]
+        times = {t.configuration: t.evaluation.time_ms for t in self.trials if t.evaluation.time_ms is not None}
+        times |= {one.configuration: one.time_ms for one in standing.finalists}  # timed beside the best
         return TuneResult(
             best=standing.finalists[0] if standing.finalists else None,
             finalists=standing.finalists,
             library=standing.library,
             default_ms=standing.default_ms or self.default_ms,
-            slowest_ms=max(times, default=None),
+            slowest_ms=max(times.values(), default=None),
             stopped_by=stopped_by,
             dropped=standing.dropped,
             steadiness=standing.steadiness,
