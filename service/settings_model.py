@@ -77,6 +77,12 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(
         default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."
     )
+    overrun_s: float = Field(
+        default=900,
+        gt=0,
+        description="Seconds beyond its time budget after which a job is stopped and fails; its trials are kept. The "
+        "finals and a trial under way may take a part of them.",
+    )
     webhook_private_addresses: bool = Field(
         default=False, description="Allow webhooks to private addresses of your own network, and over plain http."
     )

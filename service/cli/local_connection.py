@@ -30,6 +30,7 @@ from tilewright.service.operations.requests import DemandJobs, JobRequest, Sched
 from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
+from tilewright.service.operations.studies import retries
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views import attention
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
@@ -66,6 +67,11 @@ class LocalConnection:
         """The job after the request to stop."""
         with transaction() as session:
             return jobs.cancel_job(session, job_id)
+
+    def retry_trials(self, job_id: UUID, trial: int | None = None) -> JobAnswer:
+        """The job that tries the failed trials of that job's study again, or the one of that number."""
+        with transaction() as session:
+            return retries.retry_trials(session, job_id, trial)
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials."""

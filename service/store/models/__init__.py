@@ -8,7 +8,7 @@ from tilewright.service.store.models.devices import Device, DeviceModel, DeviceS
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
 from tilewright.service.store.models.predictors import Predictor
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
-from tilewright.service.store.models.results import BestConfiguration, Trial
+from tilewright.service.store.models.results import BestConfiguration, Trial, TrialRetry
 from tilewright.service.store.models.schedules import (
     FireOutcome,
     Overlap,
@@ -48,6 +48,7 @@ __all__ = [
     "ScheduledProblem",
     "Study",
     "Trial",
+    "TrialRetry",
     "TuningJob",
     "Webhook",
     "WebhookDelivery",
