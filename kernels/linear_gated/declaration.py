@@ -134,6 +134,8 @@ TENSOR = replace(
     ),
     static_shared_bytes=on_product(TENSOR_HALF.static_shared_bytes),
     workspace_bytes=on_product(TENSOR_HALF.workspace_bytes),
+    takes_size=lambda p: takes_rows(product(p)),
+    is_sound_at_launch=lambda c, p, d: TENSOR_HALF.is_sound_at_launch(of_both(c), product(p), d),
     supports=tensor_is_supported,
 )
 

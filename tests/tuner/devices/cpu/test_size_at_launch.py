@@ -34,6 +34,9 @@ ON_GPU = [
     ("float32", "register", {}),
     ("float32", "tensor3xfp16_sm90", {}),
     ("float32", "tensor3xfp16_sm90", {"packed_b": True}),
+    ("float32", "tensor3xtf32", {}),
+    ("float64", "tensor_fp64", {}),
+    ("bfloat16", "tensor_half", {}),
     ("bfloat16", "tensor_half_sm90", {}),
 ]
 
