@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -28,7 +27,6 @@ from tilewright.tuner.runtime.errors import (
     ServiceWarning,
     UntunedError,
     UntunedWarning,
-    WrongResultWarning,
     warn,
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
@@ -36,6 +34,7 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
+from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
 
 T = TypeVar("T")
 
@@ -87,7 +86,8 @@ class Runtime:
         self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
         self.tables = TableFolder(self._answers.folder.parent / "tables")
-        self._uses = FirstUses(self._withdraw, is_on=check_first_use)
+        self._pinned_matches: dict[Problem, str] = {}
+        self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
@@ -165,8 +165,7 @@ class Runtime:
         return self.predicted(kernel, problem, place)
 
     def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
-        words = " ".join([str(family), *_given_options(kernel, family.largest)])
-        missing = f"no result for some sizes of {words} on {place.slug}"
+        missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"
         if self._only_tuned:
             raise UntunedError(missing)
         warn(f"{missing}: the kernel's default configuration is used there", UntunedWarning)
@@ -179,16 +178,17 @@ class Runtime:
                 key, ForkSafeLock()
             )  # for one problem nobody waits until another is found
         with looking:
-            if key not in self._choices:
-                self._choices[key] = self._chosen(kernel, problem, place)
-            return self._choices[key]
+            choice = self._choices.get(key)
+            if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice):
+                choice = self._choices[key] = self._chosen(kernel, problem, place)
+            return choice
 
     def predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self._predictions.get(kernel, problem, place)
-        if known is not None and self._uses.is_withdrawn(problem, place, known):
+        if known is not None and self._uses.is_withdrawn(kernel, problem, place, known):
             return None
         if known is None:
             from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
@@ -200,32 +200,34 @@ class Runtime:
             known = Choice.from_facts(answer, "shipped")
         return replace(known, origin="shipped")
 
-    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
+    def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; None for nothing."""
-        return self._uses.of(problem, place, choice)
+        return self._uses.of(kernel, problem, place, choice)
 
     def first_uses(self) -> list[CheckedUse]:
         """Every configuration in use that was not verified at its shape, and what its check said."""
         return self._uses.listed()
 
-    def _withdraw(self, use: FirstUse, finding: Finding) -> None:
-        """From now on another configuration serves the problem in this process."""
-        kernel = self.kernels.get(use.problem.kernel)
+    def withdrawn(self, use: FirstUse, _finding: Finding) -> None:
+        """What a runtime does when a configuration that it uses was found wrong: another one serves the problem.
+
+        It is called once for each configuration. Whoever is to be told of it (a service, by a claim) is told here.
+        """
         with self._lock:
             self._choices.pop((use.problem, use.place.slug), None)
-        warn(
-            f"{_words(kernel, use.problem)} on {use.place.slug}: {use.choice.configuration} ({use.choice.match}, from "
-            f"{use.choice.origin}) was wrong at its first use and is not used again in this process: {finding}. "
-            f"Results of its calls until now stay as they are. Tune the problem: "
-            f"{_tune_command(kernel, use.problem, use.place)}",
-            WrongResultWarning,
-            through=("tilewright.", "torch."),
-        )
 
-    def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
-        """Puts these configurations before every source from now on, for launchers that are asked for later."""
+    def pin(
+        self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
+    ) -> None:
+        """Puts these configurations before every source from now on, for launchers that are asked for later.
+
+        `matches`: of those that were not verified at their shape how they match it, so that they are checked at their
+        first use, and other sources are asked where they are wrong.
+        """
         with self._lock:
             self._pinned |= configurations
+            gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
+            self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
 
     def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
@@ -256,8 +258,8 @@ class Runtime:
                 raise
             made = load(default)
             warn(
-                f"{error}\nThe default configuration of {_words(kernel, problem)} is used. "
-                f"Tune it: {_tune_command(kernel, problem, place)}",
+                f"{error}\nThe default configuration of {problem_words(kernel, problem)} is used. "
+                f"Tune it: {tune_command(kernel, problem, place)}",
                 UntunedWarning,
             )
         with self._lock:
@@ -266,7 +268,11 @@ class Runtime:
 
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         if problem in self._pinned:
-            return _pinned(kernel, problem, place, self._pinned[problem])
+            pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
+            if match is None:
+                return pinned
+            if not self._uses.is_withdrawn(kernel, problem, place, pinned):
+                return replace(pinned, match=match)
         choice = self._known(kernel, problem, place)
         if choice is None and self._service and self._bundle is None:
             choice = self._asked(kernel, problem, place) or self._known(kernel, problem, place, even_old=True)
@@ -277,8 +283,8 @@ class Runtime:
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (
-            f"no result for {_words(kernel, problem)} on {place.slug}",
-            _tune_command(kernel, problem, place),
+            f"no result for {problem_words(kernel, problem)} on {place.slug}",
+            tune_command(kernel, problem, place),
         )
         if self._only_tuned:
             raise UntunedError(f"{missing}. Tune it: {remedy}")
@@ -290,11 +296,11 @@ class Runtime:
         """The bundle's result of this problem, or the answer that is kept on disk."""
         choice = self._bundle.find(kernel, problem, place) if self._bundle else None
         choice = choice or self._answers.get(kernel, problem, place, even_old=even_old)
-        return None if choice is None or self._uses.is_withdrawn(problem, place, choice) else choice
+        return None if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _default(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         """The kernel's default, another variant's where it was wrong here; raises LaunchError where there is none."""
-        usable = lambda choice: not self._uses.is_withdrawn(problem, place, choice)  # noqa: E731
+        usable = lambda choice: not self._uses.is_withdrawn(kernel, problem, place, choice)  # noqa: E731
         return default_choice(kernel, problem, place, is_usable=usable)
 
     def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
@@ -308,7 +314,7 @@ class Runtime:
             return None
         match = "nearest" if choice.match == "exact" else choice.match
         choice = replace(choice, match=match, library_faster=None, cubin=None)
-        return None if self._uses.is_withdrawn(problem, place, choice) else choice
+        return None if self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
@@ -320,7 +326,7 @@ class Runtime:
             warn(f"{problem}: the service's answer cannot be used ({error})", ServiceWarning)
             return None
         is_usable = is_admitted(kernel, problem, place.limits, choice.configuration)
-        return choice if is_usable and not self._uses.is_withdrawn(problem, place, choice) else None
+        return choice if is_usable and not self._uses.is_withdrawn(kernel, problem, place, choice) else None
 
     def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         if answer.get("match") != "default":
@@ -373,25 +379,6 @@ def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
             f"shape.{empty[0]}", "of an empty sum there is nothing to launch; fill the output with 0", f"{empty[0]}=1"
         )
     return problem
-
-
-def _given_options(kernel: Kernel, problem: Problem) -> list[str]:
-    """The options that are not at their defaults, as `name=value`."""
-    values = {option.name: problem.options[option.name] for option in kernel.options}
-    given = ((option.name, values[option.name]) for option in kernel.options if values[option.name] != option.default)
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given]
-
-
-def _words(kernel: Kernel, problem: Problem) -> str:
-    return " ".join([str(problem), *_given_options(kernel, problem)])
-
-
-def _tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:
-    """The command line that tunes it, whole."""
-    words = ["tilewright tune", kernel.name, "--shape", problem.shape_text]
-    words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
-    words += [word for option in _given_options(kernel, problem) for word in ("--option", option)]
-    return " ".join([*words, "--device-model", shlex.quote(place.slug)])
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

@@ -27,6 +27,7 @@ from tilewright.tuner.runtime.contexts import (
     check_memory,
     context_of,
     current_handle,
+    current_id,
     current_ordinal,
     look_up,
     primary,
@@ -166,14 +167,14 @@ class LoadedFamily:
 
     def _made(self, choice: Choice) -> SizedKernel:
         kernel = SizedKernel(self._kernel, self._family, choice, self.ordinal, self.workspaces)
-        kernel.is_unchecked = self._source.first_use(self._family, self.place, choice) is not None
+        kernel.is_unchecked = self._source.first_use(self._kernel, self._family, self.place, choice) is not None
         return kernel
 
     def _launch_checked(self, number: int, kernel: SizedKernel, call: SizedCall) -> None:
         """A launch of a configuration that was not verified for the family: the first one with a check of its rows."""
         if kernel.check is None:
-            use = self._source.first_use(self._family, self.place, kernel.choice)
-            kernel.check = rows_check(self._kernel, self._family.exact(call.size), use, self.context)
+            use = self._source.first_use(self._kernel, self._family, self.place, kernel.choice)
+            kernel.check = rows_check(self._kernel, self._family.exact(call.size), use, current_id())
             kernel.checked_size = call.size
         check: RowsCheck | None = kernel.check
         if check is None:
@@ -183,9 +184,13 @@ class LoadedFamily:
             if not check.settle():
                 kernel = self._replaced(number)
         elif call.size == kernel.checked_size and (taken := check.taken(call.stream)) is not None:
-            taken.before(call.addresses, call.scalars, call.stream)
-            kernel.launch(call)
-            taken.after(call.stream)
+            taken.before(call.addresses, call.scalars)
+            try:
+                kernel.launch(call)
+            except BaseException:
+                taken.abandon()
+                raise
+            taken.after()
             return
         kernel.launch(call)
 
@@ -220,7 +225,7 @@ class SizedKernel:
                 call("cuFuncSetAttribute", loaded, MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
         self.kept_bytes = self._variant.kept_bytes(problem)
         sizes = (problem.shape["n"], problem.shape["k"]) if self.kept_bytes else ()
-        self._key = current_handle(), choice.configuration.variant, *sizes, self.kept_bytes
+        self._key = current_id(), choice.configuration.variant, *sizes, self.kept_bytes
         self.geometry = Geometry(kernel, family, choice.configuration)
         self._has_workspace = self._variant.workspace_bytes(values, problem) > 0
         self._workspace_bytes: dict[int, int] = {}

@@ -23,7 +23,7 @@ class Families:
         self,
         known: Known,
         table: Callable[[Kernel, Family, TargetDevice], Ranges | None],
-        first_use: Callable[[Problem, TargetDevice, Choice], FirstUse | None],
+        first_use: Callable[[Kernel, Problem, TargetDevice, Choice], FirstUse | None],
         untuned: Callable[[Kernel, Family, TargetDevice], None],
     ) -> None:
         self._known, self._table, self._first_use, self._untuned = known, table, first_use, untuned
@@ -42,9 +42,9 @@ class Families:
         """The kernel's default for every size; raises LaunchError."""
         return default_choice(kernel, family.largest, place)
 
-    def first_use(self, family: Family, place: TargetDevice, choice: Choice) -> FirstUse | None:
+    def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; one check for all sizes."""
-        return self._first_use(family.largest, place, choice)
+        return self._first_use(kernel, family.largest, place, choice)
 
     def forget(self) -> None:
         """Looks for ranges again when they are asked for."""
@@ -55,7 +55,7 @@ class Families:
         default: list[Choice] = []
 
         def choose(size: int) -> Choice:
-            for problem in (family.at(size), family.exact(size)):
+            for problem in (family.exact(size), family.at(size)):
                 choice = self._known(kernel, problem, place)
                 if choice is not None and is_sound_within(
                     kernel, family, place.limits, choice, family.low, family.high

@@ -20,5 +20,5 @@ class RangeSource(Protocol):
     def default(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Choice:
         """The kernel's default for every size; raises LaunchError."""
 
-    def first_use(self, family: Family, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
+    def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; None for nothing."""
