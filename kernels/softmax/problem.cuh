@@ -10,7 +10,9 @@
 #endif
 
 // Unsigned: an axis may be 2^31 - 1, and the last stride over it then ends beyond a signed int.
-#ifndef M_AT_LAUNCH
+#ifdef M_AT_LAUNCH
+#define M size_at_launch()
+#else
 [[maybe_unused]] constexpr unsigned M = SHAPE_M;   // a grid of m blocks need not look
 #endif
 constexpr unsigned N = SHAPE_N;

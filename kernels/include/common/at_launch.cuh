@@ -22,9 +22,6 @@ __device__ __forceinline__ unsigned size_at_launch() {
 #else
 #define SIZE_PARAMETER
 #endif
-#ifdef M_AT_LAUNCH
-#define M size_at_launch()   // else a constant, of who includes this
-#endif
 
 // Of a workspace that all sizes share, what counters have at its start: they are zero between launches, and nothing else lies
 // there, whatever the size.

@@ -43,10 +43,13 @@
 #endif
 
 // Unsigned: an axis may be 2^31 - 1, and the end of its last tile then lies beyond a signed int.
-#ifndef M_AT_LAUNCH
-constexpr unsigned M = SHAPE_M;
-#elif TRANS_A
+#ifdef M_AT_LAUNCH
+#define M size_at_launch()
+#if TRANS_A
 #error "with rows at launch A is not transposed: its leading dimension would vary too"
+#endif
+#else
+constexpr unsigned M = SHAPE_M;
 #endif
 constexpr unsigned N = SHAPE_N;
 constexpr unsigned K = SHAPE_K;
