@@ -56,7 +56,8 @@ class Runtime:
     those that problems are of. `only_tuned`: where there is no result, or it does not compile, UntunedError and
     LaunchError instead of the default. `shipped_records`: whether the measurements that come with the package predict
     what nobody else knows. `check_first_use`: whether a configuration that was not verified at its shape is checked
-    when it is used first; None: as TILEWRIGHT_FIRST_USE says.
+    when it is used first; None: as TILEWRIGHT_FIRST_USE says. `any_size_operators`: whether the
+    operators of `tilewright.torch` take launchers of every number of rows.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Runtime:
         only_tuned: bool = False,
         shipped_records: bool = True,
         check_first_use: bool | None = None,
+        any_size_operators: bool = False,
         pinned: Mapping[Problem, Configuration] | None = None,
         answers: AnswerCache | None = None,
         kernels: Catalogue | None = None,
@@ -92,6 +94,7 @@ class Runtime:
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
         self._any_size: dict[Any, AnySizeLauncher] = {}
+        self._any_size_operators = any_size_operators
         self.families = Families(self._known_for_all, self.tables.ranges, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
@@ -154,6 +157,17 @@ class Runtime:
             launcher = AnySizeLauncher(declared, family, resolved(device) if device else None, self.families, exact)
             launcher = self._any_size.setdefault(question, launcher)
         return launcher
+
+    def operator_launcher(self, kernel: str, named: Mapping[str, Any], dtype: str) -> Launcher | AnySizeLauncher:
+        """That of one problem, or of every size of it where the setting says so and its kernel takes that."""
+        declared = self.kernels.get(kernel)
+        if self._any_size_operators and declared.launch_axes:
+            others = {name: value for name, value in named.items() if name != declared.launch_axes[0]}
+            try:
+                return self.any_size(kernel, others, dtype=dtype)
+            except InvalidProblemError:
+                pass  # its rows are compiled in: a transposed A, a batch
+        return self.launcher(kernel, named, dtype=dtype)
 
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
@@ -357,6 +371,7 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
         only_tuned=only_tuned,
         shipped_records=_is_on("TILEWRIGHT_SHIPPED_RECORDS", unset="true"),
+        any_size_operators=_is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
 

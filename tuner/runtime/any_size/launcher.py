@@ -19,6 +19,7 @@ from tilewright.tuner.runtime.any_size.places import axis_of
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
+from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, given_arrays, place_of, resolved, stream_handle
@@ -39,6 +40,21 @@ class _Plan:
     launch: Callable[..., object]
     stream: Callable[[Any], int]
     ordinal: int | None
+
+
+class BoundSize:
+    """A launch of one size on arrays of certain layouts, by their addresses, as `BoundLaunch`."""
+
+    __slots__ = ("_plan", "_scalars", "_size")
+
+    def __init__(self, plan: _Plan, size: int, scalars: tuple[float, ...]) -> None:
+        self._plan, self._size, self._scalars = plan, size, scalars
+
+    def __call__(self, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...] = ()) -> None:
+        """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError."""
+        if self._size:
+            call = SizedCall(self._size, addresses, scalars or self._scalars, self._plan.stream(array))
+            self._plan.launch(call, self._plan.ordinal)
 
 
 class AnySizeLauncher:
@@ -75,7 +91,7 @@ class AnySizeLauncher:
         scalars = self._scalars
         if named or len(arrays) != len(self._tensors):
             arrays, numbers = given_arrays(self.kernel, self._tensors, arrays, named)
-            scalars = arguments.scalars_of(self.kernel, self.family.largest, numbers) if numbers else scalars
+            scalars = self.scalars(**numbers)
         packed, arrays = self._unpacked(arrays)
         addresses, layout, size = [], [], -1
         for array, axis in zip(arrays, self._axes, strict=True):
@@ -99,6 +115,24 @@ class AnySizeLauncher:
             handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
             plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
         return self._written(arrays)
+
+    def scalars(self, **numbers: float) -> tuple[float, ...]:
+        """Every scalar in the declared order, those that are not given at their defaults; raises ArgumentError."""
+        return arguments.scalars_of(self.kernel, self.family.largest, numbers) if numbers else self._scalars
+
+    def bind(self, *arrays: Any, is_fresh: bool, **numbers: float) -> BoundSize:  # noqa: ARG002 - as a Launcher's
+        """The launch on arrays that lie as these do, which may then be given as addresses alone. Raises LaunchError."""
+        plan, size = self._planned(arrays, None)
+        return BoundSize(plan, size, self.scalars(**numbers))
+
+    def choice(self, *arrays: Any) -> Choice:
+        """The configuration that is launched on arrays of that size, and where it comes from."""
+        readers = [READERS[type(array)] for array in arrays]
+        layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
+        kind, ordinal = arguments.one_place(self.kernel, layouts)
+        where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
+        found = self._source.ranges(self.kernel, self.family, place_of(self._device(where)))
+        return found.ranges[found.number(self._size_of(layouts))].choice
 
     def prepare(self, device: str | None = None) -> None:
         """Compiles and loads for row-major arrays on that device, and computes every grid within the family's range.
@@ -154,7 +188,8 @@ class AnySizeLauncher:
             return _Plan(lambda call, _ordinal: exact(call.addresses, array, call.scalars), _nothing, None), size
         keeps = all(reader.keeps_memory for reader in readers)
         plan = _Plan(launches.launch, readers[0].stream if kind == "cuda" else _nothing, ordinal if keeps else None)
-        self._plans[key] = plan
+        if key is not None:
+            self._plans[key] = plan
         return plan, size
 
     def _size_of(self, layouts: Sequence[Layout]) -> int:
