@@ -337,15 +337,15 @@ class Plans:
         return ready
 
     def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | AnySizeLauncher | None:
+        from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher  # noqa: PLC0415 - see above
+
         launcher, posed, choice = self._found(output, arguments)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         if choice.library_faster:
             self._keep(key, arguments, is_ours=False, reason=f"the library was faster than {words}")
             return None
         self._keep(key, arguments, is_ours=True, reason=words)
-        if not hasattr(
-            launcher, "posed"
-        ):  # of any size: it checks each of its configurations itself, once for all sizes
+        if isinstance(launcher, AnySizeLauncher):  # it checks each of its configurations itself, once for all sizes
             return launcher
         problem, device = launcher.posed(*posed.arrays)
         use = launcher.first_use(problem, device, choice)
