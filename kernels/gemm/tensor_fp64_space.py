@@ -258,6 +258,7 @@ TENSOR_FP64 = Variant(
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
     takes_size=takes_rows,
+    is_batch_invariant=lambda c, _p: c.BLOCKS == 0,
     is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),

@@ -21,6 +21,7 @@ from tilewright.kernels.linear_gated.reference import gated, layer, linear_gated
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values
+from tilewright.kernels.variant import always
 
 Result = TypeVar("Result")
 
@@ -122,6 +123,7 @@ TILED = Variant(
     parameters=gemm.TILED.parameters,
     static_shared_bytes=lambda c, p: 3 * c.TILE_WIDTH * (c.TILE_WIDTH + 1) * p.item_bytes,
     takes_size=lambda p: takes_rows(product(p)),
+    is_batch_invariant=always,
 )
 
 TENSOR = replace(

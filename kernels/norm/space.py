@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import always
 
 WARP = 32
 HELD_ELEMENTS = 32  # of a row, by one thread
@@ -89,6 +90,7 @@ HELD = Variant(
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * -(-threads_held(c) // WARP),
     supports=lambda p: p.shape["n"] <= 1024 * HELD_ELEMENTS,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 WALK = Variant(
@@ -100,4 +102,5 @@ WALK = Variant(
     constraints=(VECTOR_FITS, Constraint("every thread has columns", columns_last)),
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * (c.BLOCK // WARP),
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )

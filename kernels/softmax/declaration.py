@@ -9,6 +9,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.softmax.reference import softmax_reference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import always
 
 HELD_ELEMENTS = 32  # of a row, by one lane: in float64 they take 64 registers
 OTHER_REGISTERS = 32  # addresses, indices, largest and sum beside the numbers held; sm_90, NVRTC 13.0: 16 to 30
@@ -120,6 +121,7 @@ WARP = Variant(
     ),
     supports=lambda p: p.shape["n"] <= 32 * HELD_ELEMENTS,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 HELD = Variant(
@@ -144,6 +146,7 @@ HELD = Variant(
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * threads_held(c) // 32,
     supports=lambda p: 32 * HELD_ELEMENTS < p.shape["n"] <= 1024 * HELD_ELEMENTS,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 BLOCK = Variant(
@@ -155,6 +158,7 @@ BLOCK = Variant(
     constraints=BLOCK_CONSTRAINTS,
     static_shared_bytes=shared_bytes_block,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 ONLINE = Variant(
@@ -166,6 +170,7 @@ ONLINE = Variant(
     constraints=BLOCK_CONSTRAINTS,
     static_shared_bytes=shared_bytes_block,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 

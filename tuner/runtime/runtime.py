@@ -103,7 +103,8 @@ class Runtime:
     ) -> Launcher | AnySizeLauncher:
         """The launcher of a problem, axes and options by name; the same object for the same question.
 
-        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it.
+        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it;
+        with `batch_invariant=True` one row's result then depends neither on how many others there are nor on them.
         With a `device` ("cpu", "cuda", "cuda:1") its configuration is chosen at once, else with the first launch.
         Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
         """
@@ -149,7 +150,8 @@ class Runtime:
             shape = {name: value for name, value in named.items() if name in declared.axis_names}
             options = {name: value for name, value in named.items() if name not in declared.axis_names}
             (axis,) = (axis for axis in declared.axes if axis not in shape)
-            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options)
+            same = bool(options.pop("batch_invariant", False))
+            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options, batch_invariant=same)
 
             def exact(size: int) -> Launcher:
                 return self.launcher(kernel, {**named, axis: size}, dtype=dtype, device=device)

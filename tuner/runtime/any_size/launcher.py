@@ -183,7 +183,10 @@ class AnySizeLauncher:
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         try:
             launches = self._launches(self._family_of(problem), self.device or kind)
-        except InvalidProblemError:
+        except InvalidProblemError as error:
+            if self.family.batch_invariant:
+                name = self._tensors[self._first]
+                raise ArgumentError(name, f"{error.reason}, as batch_invariant asks", "Make it row-major") from error
             exact, array = self._exact(size).bind(*arrays, is_fresh=False), arrays[0]
             return _Plan(lambda call, _ordinal: exact(call.addresses, array, call.scalars), _nothing, None), size
         keeps = all(reader.keeps_memory for reader in readers)
@@ -201,7 +204,7 @@ class AnySizeLauncher:
 
     def _family_of(self, problem: Problem) -> Family:
         """The family that arrays which lie so belong to; raises InvalidProblemError where the size moves other axes."""
-        return Family(self.kernel.with_size_at_launch(problem, self.family.axis), self.family.low, self.family.high)
+        return self.family.of_problem(self.kernel.with_size_at_launch(problem, self.family.axis))
 
     def _launches(self, family: Family, device: str) -> _Launches:
         place = device if device == self.device else device.partition(":")[0]
@@ -209,10 +212,10 @@ class AnySizeLauncher:
             key = family.hash, place
             if key not in self._on:
                 if place == "cpu":
-                    self._on[key] = HostFamilyLaunches(self.kernel, _to_high(family), self._source)
+                    self._on[key] = HostFamilyLaunches(self.kernel, family, self._source)
                 else:
                     only = int(self.device.partition(":")[2]) if self.device else None
-                    self._on[key] = FamilyLaunches(self.kernel, _to_high(family), self._source, only)
+                    self._on[key] = FamilyLaunches(self.kernel, family, self._source, only)
             return self._on[key]
 
     def _device(self, device: str | None) -> str:
@@ -223,11 +226,6 @@ class AnySizeLauncher:
             if named:
                 raise
             return "cpu"
-
-
-def _to_high(family: Family) -> Family:
-    """The same with `largest` at the range's end, whatever size its arrays had."""
-    return Family(family.at(family.high), family.low, family.high)
 
 
 def _nothing(*_: Any) -> int:
