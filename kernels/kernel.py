@@ -30,7 +30,7 @@ from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture
-from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs
+from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs, sizes_of
 from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, ceil_div, covering
 
 MAX_AXIS = 2**31 - 1
@@ -94,7 +94,8 @@ class Kernel:
     plain: Callable[[Problem], Problem] = lambda problem: problem
 
     def __post_init__(self) -> None:
-        """Fills in what follows from the rest."""
+        """Fills in what follows from the rest; folders may be text."""
+        object.__setattr__(self, "include_folders", tuple(map(Path, self.include_folders)))
         object.__setattr__(self, "entry", self.entry or self.name)
         object.__setattr__(self, "axes", self.axes or tuple(self.example_shape))
         for tensor in self.tensors:
@@ -366,9 +367,9 @@ class Kernel:
         """The macros that make the source this problem's and this configuration's, by name.
 
         REAL and REAL_BYTES, for half types REAL_IS_<DTYPE>; SHAPE_<AXIS> of the stated shape; one per option (flags as
-        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, and REAL is a type such
-        as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for the function `entry`, which is the
-        kernel's own unless it says so (common/at_launch.cuh).
+        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, a constexpr named as an
+        axis has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for
+        the function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh).
         """
         macros = real_macros(problem.dtype)
         if self.is_triton:
@@ -386,6 +387,8 @@ class Kernel:
             else:
                 macros[_word_macro(name, value)] = "1"
         macros |= {name: str(value) for name, value in configuration.items}
+        if self.is_triton:
+            macros |= sizes_of(self.source(configuration.variant), self.entry, problem.stated_shape, macros)
         return macros
 
     def _words_of(self, option: str) -> list[str]:

@@ -230,17 +230,29 @@ class Variant:
         return VariantSpace(self.name, self.parameters, constraints, self.start, self.starts_search)
 
     def _device_constraints(self) -> Iterable[Constraint]:
+        last: list[tuple[Values, Problem, list[Launch]]] = []
+
+        def launches(c: Values, p: Problem) -> list[Launch]:
+            """Those of the configuration that was looked at last, which three constraints look at in turn, are kept."""
+            held = last[0] if last else None  # another thread may replace it
+            if held is not None and held[0] is c and held[1] is p:
+                return held[2]
+            made = [launch for _, launch in self.launches("", c, p)]
+            if type(c) is Values:  # others, of the enumeration, may change
+                last[:] = [(c, p, made)]
+            return made
+
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:
-            return all(1 <= step.threads <= d.max_threads_per_block for _, step in self.launches("", c, p))
+            return all(1 <= step.threads <= d.max_threads_per_block for step in launches(c, p))
 
         def grid_fits(c: Values, p: Problem, d: Limits) -> bool:
-            grids = [launch.grid for _, launch in self.launches("", c, p)]
+            grids = [launch.grid for launch in launches(c, p)]
             return all(size <= limit for grid in grids for size, limit in zip(grid, d.max_grid, strict=True))
 
         def shared_fits(c: Values, p: Problem, d: Limits) -> bool:
             static = self.static_shared_bytes(c, p)
             # Static shared memory is limited to 48 KiB on every device; more must be dynamic (CUDA guide, 5.0+).
-            dynamic = [step.shared_bytes for _, step in self.launches("", c, p)]
+            dynamic = [step.shared_bytes for step in launches(c, p)]
             return static <= 48 * 1024 and all(static + size <= d.max_shared_bytes for size in dynamic)
 
         yield Constraint("block fits the device", block_fits)

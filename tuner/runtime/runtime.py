@@ -87,8 +87,8 @@ class Runtime:
         # Apart from the service's answers: a prediction of our own must not keep it from being asked.
         self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
-        self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._pinned_matches: dict[Problem, str] = {}
+        self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}

@@ -12,23 +12,23 @@ from tilewright.tuner.runtime.choice import TargetDevice
 
 def problem_words(kernel: Kernel, problem: Problem) -> str:
     """The problem with the options that are not at their defaults."""
-    return " ".join([str(problem), *_given_options(kernel, problem)])
+    return " ".join([str(problem), *given_options(kernel, problem)])
 
 
 def family_words(kernel: Kernel, family: Family) -> str:
     """The family with the options that are not at their defaults."""
-    return " ".join([str(family), *_given_options(kernel, family.largest)])
+    return " ".join([str(family), *given_options(kernel, family.largest)])
 
 
 def tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:
     """The command line that tunes it, whole."""
     words = ["tilewright tune", kernel.name, "--shape", problem.shape_text]
     words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
-    words += [word for option in _given_options(kernel, problem) for word in ("--option", option)]
+    words += [word for option in given_options(kernel, problem) for word in ("--option", option)]
     return " ".join([*words, "--device-model", shlex.quote(place.slug)])
 
 
-def _given_options(kernel: Kernel, problem: Problem) -> list[str]:
+def given_options(kernel: Kernel, problem: Problem) -> list[str]:
     """The options that are not at their defaults, as `name=value`."""
     values = {option.name: problem.options[option.name] for option in kernel.options}
     given = ((option.name, values[option.name]) for option in kernel.options if values[option.name] != option.default)

@@ -111,6 +111,7 @@ class AnySizeLauncher:
         plan = self._plans.get(tuple(layout)) if size > 0 else None
         if plan is None:
             plan, size = self._planned(arrays, tuple(layout))
+            addresses = [READERS[type(array)].read(array)[0] for array in arrays]
         if size:
             handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
             plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)

@@ -54,6 +54,7 @@ HOST_VECTORS(int, int, 4)
 HOST_VECTORS(unsigned, uint, 4)
 HOST_VECTORS(signed char, char, 1)
 HOST_VECTORS(unsigned char, uchar, 1)
+typedef unsigned char uchar;
 HOST_VECTORS(short, short, 2)
 HOST_VECTORS(unsigned short, ushort, 2)
 HOST_VECTORS(long, long, 8)
