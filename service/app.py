@@ -23,6 +23,7 @@ from tilewright.service.api.routes import (
     attention,
     best,
     browser_session,
+    claims,
     comparisons,
     demand,
     devices,
@@ -95,7 +96,7 @@ def create_app() -> FastAPI:
     app.state.best = BestMemory(settings().best_kept)
     app.state.meters, app.state.observer = Meters(), Observer()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
-    looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
+    looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())

@@ -57,6 +57,9 @@ class Settings(BaseSettings):
         gt=0,
         description="With require_keys: requests per minute of one key, or of one address without a key.",
     )
+    claims_per_minute: int = Field(
+        default=10, gt=0, description="Claims of wrong configurations per minute of one key, each a verification."
+    )
     key: str | None = Field(
         default=None, description="Access key that the command line sends to the API at url.", repr=False
     )

@@ -38,6 +38,7 @@ from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
+from tilewright.service.worker.verification import verify_claimed
 from tilewright.tuner.compile.compilation import Compiler, triton_version
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
@@ -238,7 +239,11 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
         entry = find_device(device_name)
-        guess = FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
+        guess = (
+            None
+            if assignment.job.verifies
+            else FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
+        )
         with (
             alone_on(entry),
             Preparation(assignment.job, epoch) as preparation,
@@ -246,6 +251,8 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
         ):
             first = guess.starts() if guess else []
             job_run = Run(assignment, epoch, device, stop, first=first, preparation=preparation)
+            if assignment.job.verifies:
+                return verify_claimed(job_run)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # the worker had it, so it has failed since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all

@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as Request
 
 from tilewright.service.api import refusals
+from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
@@ -158,7 +159,7 @@ class AccessControl:
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
             try:
                 owner = await self.look_up(find, address, is_known=owner is not None)
-            except (refusals.UnknownCallerError, refusals.TooManyRequestsError):
+            except (refusals.UnknownCallerError, TooManyRequestsError):
                 believed.pop(name, None)
                 raise
             believed[name] = (owner, since)
@@ -171,7 +172,7 @@ class AccessControl:
     def _limit(buckets: Buckets, name: str, count: int = 1) -> None:
         wait_s = buckets.wait_s(name, count=count)
         if wait_s > 0:
-            raise refusals.TooManyRequestsError(math.ceil(wait_s))
+            raise TooManyRequestsError(math.ceil(wait_s))
 
 
 def has_ended(expires_at: datetime | None) -> bool:

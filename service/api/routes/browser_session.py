@@ -12,7 +12,7 @@ from tilewright.service.api import refusals
 from tilewright.service.api.middleware.access import COOKIE, address_of, lock_of, session_token
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.problem_types import BY_ERROR, INVALID, UNAVAILABLE
-from tilewright.service.errors import InvalidRequestError
+from tilewright.service.errors import InvalidRequestError, TooManyRequestsError
 from tilewright.service.operations.access import sessions
 from tilewright.service.operations.access.sessions import SignInProblem
 from tilewright.service.operations.requests import SessionRequest
@@ -52,7 +52,7 @@ async def sign_in(request: Request) -> Response:
         await _open(form.get("key", "").strip(), request, response)
     except refusals.UnknownCallerError:
         return RedirectResponse(sessions.sign_in_path(next_path, SignInProblem.WRONG_KEY), status_code=303)
-    except refusals.TooManyRequestsError:
+    except TooManyRequestsError:
         return RedirectResponse(sessions.sign_in_path(next_path, SignInProblem.TOO_OFTEN), status_code=303)
     return response
 

@@ -11,6 +11,7 @@ A stored configuration is returned only where it is in the requested problem's s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import (
@@ -128,7 +129,7 @@ def _of_dense(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnsw
     answers: dict[str, BestAnswer] = {}
     for dense, row, limits in rows.exact(list(by_dense)) if by_dense else ():
         for problem in (p for p in with_gaps if p.dense == dense):
-            answer = stored_answer(rows.query(problem, limits), row, Match.NEAREST)
+            answer = stored_answer(_unverified(rows, problem, limits), row, Match.NEAREST)
             answers |= {} if answer is None else {problem.hash: answer}
     return answers
 
@@ -136,7 +137,7 @@ def _of_dense(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnsw
 def _without_exact(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
     limits = rows.limits
-    asked = {problem.hash: rows.query(problem, limits) for problem in problems}
+    asked = {problem.hash: _unverified(rows, problem, limits) for problem in problems}
     tuned = rows.tuned(problems[0], transferred=False)
     predicted = rows.predicted(tuned, list(asked.values()))
     answers = {p.hash: predicted_answer(asked[p.hash], predicted[p]) for p in problems if p in predicted}
@@ -153,6 +154,12 @@ def _without_exact(rows: BestRows, problems: Sequence[Problem]) -> dict[str, Bes
     if unanswered():
         answers |= rows.from_other_models(unanswered())
     return answers | default_answers(unanswered())
+
+
+def _unverified(rows: BestRows, problem: Problem, limits: Limits) -> BestQuery:
+    """The question for a problem whose answer was not verified for it, without what was found wrong there."""
+    query = rows.query(problem, limits)
+    return replace(query, wrong=rows.wrong.get(problem.hash, ())) if rows.wrong else query
 
 
 def _by_distance(

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.answer import BestQuery, transferred_answer
@@ -23,6 +24,7 @@ from tilewright.service.operations.best.rows import (
     exact_rows,
     rows_by_id,
     similar_shapes,
+    wrong_configurations,
 )
 from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
 from tilewright.service.operations.best.stored import StoredBest
@@ -41,6 +43,10 @@ class BestRows(Protocol):
     @property
     def limits(self) -> Limits:
         """The device model's limits; raises NotFoundError for an unknown one."""
+
+    @property
+    def wrong(self) -> Mapping[str, Collection[Configuration]]:
+        """As `wrong_configurations` has them."""
 
     def query(self, problem: Problem, limits: Limits) -> BestQuery:
         """The question for that problem."""
@@ -82,6 +88,11 @@ class DatabaseRows:
             known = self.session.scalars(select(there.slug).order_by(there.slug).limit(50)).all()
             raise NotFoundError("device model", self.slug, sorted({*known, *shipped_slugs()}))
         return row
+
+    @cached_property
+    def wrong(self) -> Mapping[str, Collection[Configuration]]:
+        """See BestRows."""
+        return wrong_configurations(self.session, self.kernel, self.slug)
 
     @property
     def limits(self) -> Limits:

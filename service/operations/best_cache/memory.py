@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
-from tilewright.service.operations.best.rows import count_retracted, full_rows
+from tilewright.service.operations.best.rows import count_retracted, full_rows, wrong_configurations
 from tilewright.service.operations.best.stored import StoredBest, stored_best
 from tilewright.service.operations.best_cache.asked_shelves import Name
 from tilewright.service.operations.best_cache.packed import Packer
@@ -165,7 +165,8 @@ class BestMemory:
             return None
         if model is None or not self._has_room(session, name, model):
             return None
-        shelf = Shelf(kernel, model, self._packer, count_retracted(session, name[0], model.id))
+        retracted, wrong = count_retracted(session, name[0], model.id), wrong_configurations(session, kernel, name[1])
+        shelf = Shelf(kernel, model, self._packer, retracted, wrong)
         for rows in _pieces(session, *name):
             shelf.fill(rows)
             meanwhile()

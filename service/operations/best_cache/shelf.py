@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.best.find import find_in
@@ -78,6 +79,7 @@ class Shelf:
     model: Model
     packer: Packer
     retracted: int = 0  # bests, as `count_retracted` counts them
+    wrong: Mapping[str, Collection[Configuration]] = field(default_factory=dict)  # as `wrong_configurations` has them
     _ids: dict[bytes, tuple[int, ...]] = field(default_factory=dict)  # by key; several: of as many environments
     _rows: dict[int, tuple[bytes, float, bytes]] = field(default_factory=dict)  # key, time, packed row
     _kinds: dict[tuple[str, object], int] = field(default_factory=dict)  # of a dtype with options: its number

@@ -40,6 +40,7 @@ _ASKED = (
     "seed",
     "variants",
     "starts",
+    "verifies",
     "budget_trials",
     "budget_seconds",
     "budget_target_ms",
@@ -58,6 +59,7 @@ class AcceptedRequest:
     model: models.DeviceModel
     device: models.Device | None
     starts: tuple[Configuration, ...] = ()
+    verifies: bool = False  # only the first start, without a search
 
     @property
     def queue(self) -> str:
@@ -73,7 +75,7 @@ class AcceptedRequest:
             self.queue,
             sorted(request.variants) if request.variants else None,
             request.budget.model_dump(),
-            [request.compiler, request.sampler, request.seed],
+            "verifies" if self.verifies else [request.compiler, request.sampler, request.seed],
         ]
         return sha256([*work, [str(start) for start in self.starts]] if self.starts else work)
 
@@ -145,6 +147,7 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
         "seed": request.seed,
         "variants": request.variants,
         "starts": [start.as_json() for start in accepted.starts] or None,
+        "verifies": accepted.verifies,
         "budget_trials": request.budget.trials,
         "budget_seconds": request.budget.seconds,
         "budget_target_ms": request.budget.target_ms,

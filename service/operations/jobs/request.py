@@ -36,8 +36,8 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
     known = _job_of_key(session, idempotency_key, body_hash)
     if known is not None:
         return job(session, known), False
-    accepted = _accept(session, request)
-    _check_open_jobs(session, accepted)
+    accepted = accept(session, request)
+    check_open_jobs(session, accepted)
     made, is_new = join_or_add(session, accepted)
     if idempotency_key is not None:
         session.execute(
@@ -56,7 +56,7 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
 
 def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
     """The job's search space and estimated time; null seconds where the kernel was never tuned on the model."""
-    accepted = _accept(session, request)
+    accepted = accept(session, request)
     space = accepted.kernel.space(accepted.problem, limits_of(accepted.model), request.variants)
     by_variant = {part.variant: 0 for part in space.spaces}
     for configuration in space.feasible:
@@ -78,7 +78,7 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
 
 def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
     """The rows that the job would refer to; refuses what request_job refuses. A new problem gets its row."""
-    accepted = _accept(session, request)
+    accepted = accept(session, request)
     return problem_row(session, accepted.problem), accepted.model, accepted.device
 
 
@@ -89,7 +89,8 @@ def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceMod
     return model, device
 
 
-def _accept(session: Session, request: JobRequest) -> AcceptedRequest:
+def accept(session: Session, request: JobRequest) -> AcceptedRequest:
+    """The request with the rows that it refers to; raises InvalidProblemError, InvalidRequestError, CeilingError."""
     try:
         kernel = catalogue().get(request.kernel)
     except UnknownNameError as error:
@@ -189,7 +190,7 @@ def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
             raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
 
 
-def _check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
+def check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
     """Raises CeilingError where the caller's key has as many open jobs as it may, and the job would be a new one.
 
     The jobs of all keys of its name count: it may have been rotated. The keys' rows are locked, so that simultaneous

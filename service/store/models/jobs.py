@@ -93,6 +93,7 @@ class TuningJob(Base):
     seed: Mapped[int] = mapped_column(server_default="0")
     variants: Mapped[list[str] | None]
     starts: Mapped[list[dict[str, Any]] | None]  # to try first: variant and parameters of each
+    verifies: Mapped[bool] = mapped_column(server_default=text("false"))  # only the first start, for claims; no search
     budget_trials: Mapped[int | None]
     budget_seconds: Mapped[float | None]
     budget_target_ms: Mapped[float | None]

@@ -11,8 +11,8 @@ from keyed import bearer, key
 
 from tilewright.service.api.middleware import access
 from tilewright.service.api.middleware.access import Buckets
-from tilewright.service.api.refusals import TooManyRequestsError
 from tilewright.service.app import create_app
+from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.settings import settings
 
 
