@@ -212,7 +212,8 @@ def main() -> int:
         document = {"command": shlex.join(["python", "benchmarks/gpu_fuzz.py", *sys.argv[1:]]), "begun": begun}
         document |= {"device": name, "driver": driver, "torch": torch.__version__, "status": status}
         document |= {"seed": arguments.seed, "bounds": BOUNDS, "rows": tally.rows()}
-        document |= {"kinds": tally.kinds, "failures": tally.failures[:MOST_FAILURES]}
+        kinds = {kind: [*counts, as_json(worst)] for kind, (*counts, worst) in tally.kinds.items()}
+        document |= {"kinds": kinds, "failures": tally.failures[:MOST_FAILURES]}
         write(arguments.out, document)
     return int(bool(tally.failures))
 

@@ -59,16 +59,28 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _sum_bound(size: Tensor, terms: int, dtype: torch.dtype, *, is_tf32: bool = False) -> Tensor:
-    """The error of sums of so many products whose sizes add up to `size`."""
+def _sum_bound(
+    size: Tensor, terms: int, dtype: torch.dtype, *, coarse: Tensor | None = None, is_tf32: bool = False
+) -> Tensor:
+    """The error of sums of so many products whose sizes add up to `size`.
+
+    `coarse`: the same with subnormal factors taken as the least normal number, `size` where none can be subnormal.
+    Tensor cores do not normalise them: what they cut off counts from that number's products.
+    """
     wide = sum_dtype(dtype)
-    share = math.sqrt(terms) * ROUNDOFF[wide] + (terms * CUT_OFF if wide == torch.float32 else 0.0)
     least = terms * torch.finfo(wide).smallest_normal * 2 * ROUNDOFF[wide]
-    return size * (share + 2 * TF32_STEP * is_tf32) + least
+    cut_off = (terms * CUT_OFF if wide == torch.float32 else 0.0) + 2 * TF32_STEP * is_tf32
+    return size * math.sqrt(terms) * ROUNDOFF[wide] + (size if coarse is None else coarse) * cut_off + least
 
 
 def _finite(numbers: Tensor) -> Tensor:
     return numbers.abs().masked_fill(~numbers.isfinite(), 0.0)
+
+
+def _coarse(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Their sizes, at least the dtype's least normal number where they are not 0."""
+    sizes = _finite(numbers)
+    return torch.where(sizes > 0, sizes.clamp(min=torch.finfo(dtype).smallest_normal), 0.0)
 
 
 def _is_tf32(problem: Problem) -> bool:
@@ -93,7 +105,8 @@ def gemm(problem: Problem, tensors: Tensors, scalars: Scalars) -> dict[str, Righ
     a, b = tensors["A"].double(), tensors["B"].double()
     a = a.mT if problem.options["trans_a"] else a
     b = b.mT if problem.options["trans_b"] else b
-    right = _with_c(problem, a @ b, _finite(a) @ _finite(b), tensors["C"], scalars, a.shape[-1])
+    coarse = _coarse(a, tensors["A"].dtype) @ _coarse(b, tensors["B"].dtype)
+    right = _with_c(problem, (a @ b, _finite(a) @ _finite(b), coarse), tensors["C"], scalars, a.shape[-1])
     return {"C": right}
 
 
@@ -101,23 +114,29 @@ def gemv(problem: Problem, tensors: Tensors, scalars: Scalars) -> dict[str, Righ
     """The product alpha op(A) x + beta y."""
     a, x = tensors["A"].double(), tensors["x"].double()
     a = a.mT if problem.options["trans_a"] else a
-    right = _with_c(problem, a @ x, _finite(a) @ _finite(x), tensors["y"], scalars, a.shape[-1])
+    size = _finite(a) @ _finite(x)
+    right = _with_c(problem, (a @ x, size, size), tensors["y"], scalars, a.shape[-1])
     return {"y": right}
 
 
-def _with_c(problem: Problem, product: Tensor, size: Tensor, c: Tensor, scalars: Scalars, terms: int) -> Right:
-    dtype, value, size = getattr(torch, problem.dtype), scalars["alpha"] * product, abs(scalars["alpha"]) * size
+def _with_c(problem: Problem, sums: tuple[Tensor, Tensor, Tensor], c: Tensor, scalars: Scalars, terms: int) -> Right:
+    """Alpha times the first sum plus beta C; the other sums are of sizes, as they are and coarse."""
+    dtype, alpha = getattr(torch, problem.dtype), scalars["alpha"]
+    value, size, coarse = alpha * sums[0], abs(alpha) * sums[1], abs(alpha) * sums[2]
     if not problem.options["beta_zero"]:
         value, size = value + scalars["beta"] * c.double(), size + abs(scalars["beta"]) * _finite(c.double())
-    return Right(value, _sum_bound(size, terms + 2, dtype, is_tf32=_is_tf32(problem)), size, is_whole=True)
+    bound = _sum_bound(size, terms + 2, dtype, coarse=coarse, is_tf32=_is_tf32(problem))
+    return Right(value, bound, size, is_whole=True)
 
 
 def linear(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[str, Right]:
     """The layer act(X Wᵀ + b)."""
     x, w, b = (tensors[name].double() for name in ("X", "W", "b"))
     z, size = x @ w.mT + b, _finite(x) @ _finite(w).mT + _finite(b)
-    bound = _sum_bound(size, x.shape[-1] + 1, tensors["X"].dtype, is_tf32=_is_tf32(problem))
-    value, bound = _activated(problem, z, bound, tensors["X"].dtype)
+    dtype = tensors["X"].dtype
+    coarse = _coarse(x, dtype) @ _coarse(w, dtype).mT
+    bound = _sum_bound(size, x.shape[-1] + 1, dtype, coarse=coarse, is_tf32=_is_tf32(problem))
+    value, bound = _activated(problem, z, bound, dtype)
     return {"Y": Right(value, bound, size, is_whole=not _is_activated(problem))}
 
 
@@ -126,7 +145,8 @@ def linear_gated(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[
     x, w, dtype = tensors["X"].double(), tensors["W"].double(), tensors["X"].dtype
     sums, size = x @ w.mT, _finite(x) @ _finite(w).mT
     gate, other = sums.chunk(2, -1)
-    gate_bound, other_bound = _sum_bound(size, x.shape[-1], dtype).chunk(2, -1)
+    coarse = _coarse(x, dtype) @ _coarse(w, dtype).mT
+    gate_bound, other_bound = _sum_bound(size, x.shape[-1], dtype, coarse=coarse).chunk(2, -1)
     f, f_bound = _activated(problem, gate, gate_bound, dtype)
     value = f * other
     bound = f_bound * (other.abs() + BOUNDS * other_bound) + f.abs() * other_bound + ROUNDOFF[torch.float32] * value
@@ -149,8 +169,9 @@ def linear_quantized(problem: Problem, tensors: Tensors, _scalars: Scalars) -> d
     else:
         weights = (whole - (8.0 if problem.options["weights"] == "int4" else 0.0)) * scales[..., None]
     x, w = tensors["X"].double(), weights.reshape(n, k)
-    size = _finite(x) @ _finite(w).mT
-    return {"Y": Right(x @ w.mT, _sum_bound(size, k + groups, tensors["X"].dtype), size)}
+    size, dtype = _finite(x) @ _finite(w).mT, tensors["X"].dtype
+    coarse = _coarse(x, dtype) @ _coarse(w, dtype).mT
+    return {"Y": Right(x @ w.mT, _sum_bound(size, k + groups, dtype, coarse=coarse), size)}
 
 
 def conv2d(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[str, Right]:
@@ -168,12 +189,14 @@ def conv2d(problem: Problem, tensors: Tensors, _scalars: Scalars) -> dict[str, R
         "dilation": (shape["dilation"], shape["dilation_w"]),
         "groups": shape["channels"] if is_depthwise else 1,
     }
+    dtype = tensors["X"].dtype
     z, size = functional.conv2d(x, w, b, **ways), functional.conv2d(_finite(x), _finite(w), _finite(b), **ways)
+    coarse = functional.conv2d(_coarse(x, dtype), _coarse(w, dtype), **ways)
     if is_nhwc:
-        z, size = z.permute(0, 2, 3, 1), size.permute(0, 2, 3, 1)
+        z, size, coarse = (one.permute(0, 2, 3, 1) for one in (z, size, coarse))
     terms = shape["kernel_h"] * shape["kernel_w"] * w.shape[1] + 1
-    bound = _sum_bound(size, terms, tensors["X"].dtype, is_tf32=_is_tf32(problem))
-    value, bound = _activated(problem, z, bound, tensors["X"].dtype)
+    bound = _sum_bound(size, terms, dtype, coarse=coarse, is_tf32=_is_tf32(problem))
+    value, bound = _activated(problem, z, bound, dtype)
     return {"Y": Right(value, bound, size, is_whole=not _is_activated(problem))}
 
 
@@ -278,7 +301,7 @@ def judged(out: Tensor, right: Right, dtype: torch.dtype, *, is_whole: bool) -> 
         rounding = torch.where(exact, (value.to(stored).double() - value).abs(), rounding)
     error = ((got - value).abs() - rounding).clamp(min=0.0)
     ratio = torch.where(error == 0, 0.0, error / bound)
-    edge = limits.max * (1 + ROUNDOFF[stored])
+    edge = limits.max + ROUNDOFF[stored] * 2.0 ** math.floor(math.log2(limits.max))  # what rounds to infinity
     overflows = got.isinf() & (got * value > 0) & (value.abs() + BOUNDS * bound >= edge) & is_narrow
     ratio = torch.where(got.isfinite(), ratio, math.inf).masked_fill(overflows, 0.0)
     same = (got == value) | (got.isnan() & value.isnan())

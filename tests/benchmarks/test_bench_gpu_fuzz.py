@@ -124,6 +124,36 @@ def test_writes_beside_the_output_are_found_out(benchmark_module):
     assert "elements of C" in placed.check("normal").trespasses
 
 
+@pytest.mark.parametrize(
+    ("right", "got", "is_wrong"),
+    [
+        (65519.0, float("inf"), True),
+        (65520.0, float("inf"), False),  # half a step above the largest float16: it rounds to infinity
+        (65533.4, float("inf"), False),
+        (65519.0, 65504.0, False),
+        (-65533.4, float("inf"), True),
+    ],
+)
+def test_only_what_rounds_to_infinity_may_be_infinite(benchmark_module, right, got, is_wrong):
+    oracles = benchmark_module("fuzz.oracles")
+    one = torch.tensor([right], dtype=torch.float64)
+    expected = oracles.Right(one, torch.full_like(one, 1e-3), one.abs())
+    findings = oracles.judged(torch.tensor([got], dtype=torch.float16), expected, torch.float16, is_whole=False)
+    assert bool(findings.wrong) == is_wrong
+
+
+@pytest.mark.parametrize(("dtype", "options"), [("float32", {"accuracy": "tf32"}), ("float16", {})])
+def test_subnormal_factors_are_as_coarse_as_tensor_cores_have_them(benchmark_module, dtype, options):
+    oracles, problem = benchmark_module("fuzz.oracles"), catalogue().get("gemm").problem
+    kind = getattr(torch, dtype)
+    a = torch.full((1, 8), 3 * torch.finfo(kind).smallest_normal * 2.0**-9, dtype=kind)
+    b, c = torch.ones((8, 1), dtype=kind), torch.zeros((1, 1), dtype=kind)
+    posed = problem({"m": 1, "n": 1, "k": 8}, dtype, options)
+    right = oracles.gemm(posed, {"A": a, "B": b, "C": c}, {"alpha": 1.0, "beta": 0.0})["C"]
+    normal = oracles.gemm(posed, {"A": a * 2.0**10, "B": b, "C": c}, {"alpha": 1.0, "beta": 0.0})["C"]
+    assert float(right.bound / right.value) > 30 * float(normal.bound / normal.value)
+
+
 def test_a_run_says_what_it_checked(fuzz, monkeypatch, capsys):
     tally = fuzz.Tally()
     options = argparse.Namespace(seed=1, device="cpu", kinds=2, minutes=0.0)

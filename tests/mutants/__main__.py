@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a kernel's name, or how a module's path begins")
     parser.add_argument("--changes", type=int, default=100, help="of Python modules")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="changes of Python that are judged at the same time")
     parser.add_argument("--page", type=Path, help="the page of docs to write")
     arguments = parser.parse_args()
     both = arguments.sources == arguments.python
@@ -34,7 +35,8 @@ def main() -> int:
             sources += map(_told, judged_sources.judged(Path(folder), arguments.only))
     with tempfile.TemporaryDirectory() as folder:
         if arguments.python or both:
-            rows = judged_python.judged(Path(folder), arguments.changes, arguments.seed, arguments.only)
+            ways = arguments.changes, arguments.seed, arguments.only, arguments.workers
+            rows = judged_python.judged(Path(folder), *ways)
             python += map(_told, rows)
     print("\n".join([*summary(sources), *summary(python)]))
     if arguments.page:

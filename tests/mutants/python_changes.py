@@ -49,7 +49,7 @@ _WORDS = {
     "encoding",
     "strict",
 }
-"""Named arguments without which nothing is computed otherwise."""
+"""Named arguments that change nothing of what is computed."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,8 @@ def _unchanged(node: ast.AST) -> Iterator[ast.AST]:
         whole.append(node)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         whole.append(node)
+    if isinstance(node, ast.keyword) and node.arg in _WORDS:
+        whole.append(node.value)
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         whole.append(node)
     for part in whole:

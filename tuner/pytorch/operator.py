@@ -195,7 +195,8 @@ def is_watched() -> bool:
         torch.compiler.is_compiling()
         or c._len_torch_dispatch_stack()  # noqa: SLF001
         or c._is_any_autocast_enabled()  # noqa: SLF001
-        or is_transformed()
+        or c._functorch.peek_interpreter_stack() is not None  # noqa: SLF001 - `is_transformed`, a call sooner
+        or forward_ad._current_level >= 0  # noqa: SLF001
         or c._get_tracing_state() is not None  # noqa: SLF001
     )
 

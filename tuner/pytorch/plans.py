@@ -164,6 +164,7 @@ class _Ready:
         self._kept: tuple[Tensor, ...] = ()
         self._ordinal = outputs[0].device.index if outputs[0].device.type == "cuda" else None
         self._written = [one.written for one in outputs if one.written is not None]
+        self._numbers: tuple[int, ...] = ()
         self._scalars: tuple[list[float], tuple[float, ...]] = [], ()  # the last call's numbers, as the kernel has them
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
@@ -175,7 +176,7 @@ class _Ready:
                 self._launch(output, outputs, arguments)
         else:
             numbers, scalars = self._scalars  # one look, as other threads call too
-            given = [one for one in arguments if isinstance(one, float)]
+            given = [arguments[place] for place in self._numbers]
             if given != numbers:
                 scalars = self._launcher.scalars(**self._pose(output, *arguments).numbers)
                 self._scalars = given, scalars
@@ -189,6 +190,7 @@ class _Ready:
         posed = self._pose(output, *arguments)
         if self._bound is None:
             self._kept = tuple([posed.arrays[place] for place in sorted(posed.kept)])
+            self._numbers = tuple([place for place, one in enumerate(arguments) if isinstance(one, float)])
             self._places = _places(posed, arguments, [*outputs, *self._kept])
             if self._places:
                 is_fresh = all(one.written is None for one in self._outputs)

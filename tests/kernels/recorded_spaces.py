@@ -1,0 +1,113 @@
+"""What every variant's space says of fixed problems and configurations, as tests/data/spaces.json records it.
+
+    PYTHONPATH=tests:tests/kernels:benchmarks python -m recorded_spaces
+
+writes the record anew, after a change of a space that was meant: what is stored was measured in the space before.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.configuration import Values
+from tilewright.kernels.kernel import Kernel, Variant
+from tilewright.kernels.problem import Limits, Problem
+
+RECORD = Path(__file__).parents[1] / "data" / "spaces.json"
+CONFIGURATIONS, PROBLEMS, ATTEMPTS = 60, 6, 3000
+"""Random ones a variant and problem; problems that a variant admits; problems drawn until it does."""
+
+DEVICES = {
+    "hopper": Limits(
+        compute_capability=(9, 0),
+        multiprocessors=132,
+        memory_bytes=140 << 30,
+        max_shared_bytes=227 << 10,
+        shared_bytes_per_multiprocessor=228 << 10,
+    ),
+    "ampere": Limits(
+        compute_capability=(8, 6),
+        multiprocessors=46,
+        memory_bytes=8 << 30,
+        max_shared_bytes=99 << 10,
+        max_threads_per_multiprocessor=1536,
+        max_blocks_per_multiprocessor=16,
+    ),
+}
+
+
+def said(kernel: Kernel, posed: dict[str, Any]) -> dict[str, Any]:
+    """A sum over the problem's sizes and layouts, and of each device's variants what the space says."""
+    problem = kernel.problem(posed["shape"], posed["dtype"], posed["options"])
+    sizes = [kernel.estimated_flops(problem), kernel.estimated_bytes(problem), kernel.memory_bytes(problem)]
+    layouts = [(tensor.name, tensor.layout(problem), tensor.dtype_for(problem)) for tensor in kernel.tensors]
+    found: dict[str, Any] = {"problem": checksum([problem.canonical, sizes, layouts])}
+    for device, limits in DEVICES.items():
+        admitted = [one for one in kernel.variants if one.runs_on(limits) and one.admits(problem, limits)]
+        found[device] = {one.name: space_said(kernel, one, problem, limits) for one in admitted}
+    return found
+
+
+def space_said(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits) -> str:
+    """How many configurations are feasible; a sum over what leaves out the others, the start and all launches."""
+    space, feasible, seen = variant.space(), 0, list[object]()
+    for values in configurations(variant):
+        broken = space.violated(values, problem, limits)
+        feasible += broken is None
+        seen.append(broken or launched(kernel, variant, values, problem))
+    return f"{feasible} {checksum([seen, space.start_for(problem, limits)])}"
+
+
+def checksum(seen: object) -> str:
+    """Of its text."""
+    return f"{zlib.crc32(repr(seen).encode()):08x}"
+
+
+def launched(kernel: Kernel, variant: Variant, values: Values, problem: Problem) -> tuple[Any, ...]:
+    """Everything that a launch of the configuration takes from the declaration."""
+    return (
+        variant.launches(kernel.entry, values, problem),
+        variant.packing_launches(kernel.entry, values, problem),
+        variant.shared_bytes(values, problem),
+        variant.workspace_bytes(values, problem),
+        variant.kept_bytes(problem),
+        variant.tensor_maps(values, problem),
+    )
+
+
+def configurations(variant: Variant) -> Iterator[Values]:
+    """The defaults, and random values of every parameter, the same each time."""
+    generator = random.Random(variant.name)
+    yield Values({one.name: one.default for one in variant.parameters})
+    for _ in range(CONFIGURATIONS):
+        yield Values({one.name: generator.choice(one.values) for one in variant.parameters})
+
+
+def main() -> None:
+    """Writes the record: of problems drawn anew, so that it follows axes and options that are new."""
+    from fuzz.cases import random_problem  # noqa: PLC0415 - only here: the test has the problems from the record
+
+    rows = []
+    for kernel in catalogue().kernels():
+        drawn = dict[str, Problem]()
+        for variant in kernel.variants:
+            generator, admitted, tried = random.Random(f"{kernel.name} {variant.name}"), 0, 0
+            while admitted < PROBLEMS and (tried := tried + 1) < ATTEMPTS:
+                problem = random_problem(kernel, generator)
+                if problem is not None and variant.admits(problem, DEVICES["hopper"]):
+                    drawn[problem.canonical], admitted = problem, admitted + 1
+        for problem in drawn.values():
+            posed = {"shape": dict(problem.shape), "dtype": problem.dtype, "options": dict(problem.options)}
+            rows.append({"kernel": kernel.name, **posed, "said": said(kernel, posed)})
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
