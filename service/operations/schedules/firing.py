@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import func, select, text
@@ -12,10 +14,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.jobs.jobs import OPEN
+from tilewright.service.operations.jobs.quotas import MINUTE, obstacle_to_fire, recent_fires
 from tilewright.service.operations.schedules.due_times import DueTimes, whole_second
 from tilewright.service.operations.schedules.targets import nothing_found, problems_to_tune
 from tilewright.service.operations.staleness.comparisons import expect
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
 from tilewright.service.store.models import FireOutcome, Overlap
@@ -30,8 +35,8 @@ FROZEN_S = 10.0
 """A process that hangs in the middle of a fire loses its lock after this, and another one fires."""
 REMEMBERED = timedelta(days=7)
 """How long fires are kept; at one a second that is 600,000 rows."""
-AT_ONCE = 50
-"""Schedules handled in one transaction."""
+JOBS_AT_ONCE = 200
+"""A transaction ends with the due time that brings so many jobs; the rest of the schedule's due times follow."""
 
 
 def seconds_until_due(session: Session) -> float:
@@ -42,33 +47,50 @@ def seconds_until_due(session: Session) -> float:
 
 
 def fire_due(session: Session, now: datetime | None = None) -> int:
-    """Fires what is due; how many due times were handled. `now`: by the database's clock, unless a test sets it.
+    """Fires one schedule that is due; how many due times were handled. `now`: by the database's clock, unless a test
+    sets it.
 
-    Schedules that another process is firing at this moment are left to it.
+    One schedule a transaction, so that nobody waits for others' locks. The key whose schedules fired least often in the
+    last minute comes first. Schedules that another process is firing at this moment are left to it.
     """
     session.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_S * 1000:.0f}"))
     now = now or _database_now(session)
-    table = models.Schedule
-    due = session.scalars(
-        select(table)
-        .where(table.enabled, table.next_at <= now)
-        .order_by(table.next_at)
-        .limit(AT_ONCE)
-        .options(joinedload(table.device_model), joinedload(table.device))
-        .with_for_update(of=table, skip_locked=True)
-        .execution_options(populate_existing=True)
-    ).all()
-    dealt_with = 0
-    for schedule in due:
+    elsewhere: list[int] = []
+    while (due := _next_due(session, now, elsewhere)) is not None:
+        schedule, is_beyond = due
         try:
             times = DueTimes.of(schedule.cron, schedule.time_zone)
         except InvalidRequestError as error:
             # Time zone data differ between hosts: another process may know this zone.
             logger.warning("Schedule %r cannot fire here. %s", schedule.name, error)
-        else:
-            dealt_with += _catch_up(session, schedule, times, now)
-    session.flush()
-    return dealt_with
+            elsewhere.append(schedule.id)
+            continue
+        dealt_with = (
+            _pass_over(session, schedule, times, now) if is_beyond else _catch_up(session, schedule, times, now)
+        )
+        session.flush()
+        return dealt_with
+    return 0
+
+
+def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[models.Schedule, bool] | None:
+    """The schedule to fire next, and whether its key has fired as often in the last minute as it may."""
+    table, key, recent = models.Schedule, models.ApiKey, recent_fires()
+    row = session.execute(
+        select(table, key.scope, func.coalesce(recent.c.fires, 0).label("fires"))
+        .outerjoin(key, key.id == table.key_id)
+        .outerjoin(recent, recent.c.name == key.name)
+        .where(table.enabled, table.next_at <= now, table.id.not_in(but))
+        .order_by(func.coalesce(recent.c.fires, 0), table.next_at)
+        .limit(1)
+        .options(joinedload(table.device_model), joinedload(table.device))
+        .with_for_update(of=table, skip_locked=True)
+        .execution_options(populate_existing=True)
+    ).first()
+    if row is None:
+        return None
+    is_limited = row.scope is not None and row.scope != Scope.ADMIN
+    return row[0], is_limited and row.fires >= settings().fires_per_minute
 
 
 def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:
@@ -106,11 +128,26 @@ def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now:
         recent = times.after(window - timedelta(seconds=1))
         _fire(session, schedule, due, reason=_missed(due, times, recent))
         schedule.last_fire_at, due, count = due, recent, 1
-    while due <= now:
-        _fire(session, schedule, due)
+    made = 0
+    while due <= now and made < JOBS_AT_ONCE:
+        made += len(_fire(session, schedule, due) or ())
         schedule.last_fire_at, due, count = due, times.after(due), count + 1
     schedule.next_at = due
     return count
+
+
+def _pass_over(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime) -> int:
+    """Skips what is due for a minute: one record, however many due times."""
+    due, most = schedule.next_at, settings().fires_per_minute
+    assert due is not None  # noqa: S101 - the row is enabled
+    later = times.after(now + MINUTE)
+    reason = (
+        f"Skipped, with all due times before {later.astimezone(UTC):%F %T} UTC: the schedules of its key may fire "
+        f"{most} times a minute."
+    )
+    _record(session, schedule, due, outcome=FireOutcome.SKIPPED, jobs=0, reason=reason)
+    schedule.last_fire_at, schedule.next_at = due, later
+    return 1
 
 
 def _missed(due: datetime, times: DueTimes, recent: datetime) -> str:
@@ -132,24 +169,18 @@ def _fire(
     outcome = FireOutcome.SKIPPED if obstacle else FireOutcome.FIRED
     idle = None if problem_ids or obstacle else nothing_found(schedule.target)
     reasons = " ".join(part for part in (reason, obstacle, idle) if part) or None
-    is_new = session.scalar(
-        insert(models.ScheduleFire)
-        .values(
-            schedule_id=schedule.id,
-            fire_at=fire_at,
-            manual=manual,
-            outcome=outcome,
-            jobs=0 if obstacle else len(problem_ids),
-            reason=reasons,
-        )
-        .on_conflict_do_nothing()
-        .returning(models.ScheduleFire.id)
-    )
-    if is_new is None:
+    jobs = 0 if obstacle else len(problem_ids)
+    if not _record(session, schedule, fire_at, manual=manual, outcome=outcome, jobs=jobs, reason=reasons):
         return []
     if obstacle:
         return None
     return [_add_job(session, schedule, problem_id, fire_at) for problem_id in problem_ids]
+
+
+def _record(session: Session, schedule: models.Schedule, fire_at: datetime, **of: Any) -> bool:
+    """Records the fire; False where it is recorded already."""
+    row = insert(models.ScheduleFire).values(schedule_id=schedule.id, fire_at=fire_at, **of).on_conflict_do_nothing()
+    return session.scalar(row.returning(models.ScheduleFire.id)) is not None
 
 
 def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual: bool) -> str | None:
@@ -163,7 +194,7 @@ def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual
         return f"Skipped: {open_jobs} of its jobs are still open, the oldest since {since:%F %T} UTC."
     if open_jobs + count > MAX_OPEN_JOBS:
         return f"Skipped: {open_jobs} of its jobs are open, and at most {MAX_OPEN_JOBS} may be at a time."
-    return None
+    return obstacle_to_fire(session, schedule.key_id, count)
 
 
 def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_at: datetime) -> uuid.UUID:

@@ -36,7 +36,7 @@ def locked(session):
     found: list[str] = []
 
     def note(_connection, _cursor, statement, *_rest):
-        if "FOR UPDATE" in statement:
+        if "FOR UPDATE" in statement or "FOR NO KEY UPDATE" in statement:
             found.append(statement.split("FROM ")[1].split()[0] + " skipping" * ("SKIP LOCKED" in statement))
 
     engine = session.get_bind()

@@ -100,7 +100,7 @@ def test_skip_does_not_look_at_jobs_of_others(session):
     first = due_at(session, BASE)
     second = due_at(session, BASE, name="another")
     request_job(session, JobRequest(**GEMM))
-    assert fire_due(session, BASE) == 2
+    assert [fire_due(session, BASE), fire_due(session, BASE)] == [1, 1]  # one schedule a transaction
     assert [len(jobs_of(session, one)) for one in (first, second)] == [1, 1]
 
 
