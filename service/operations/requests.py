@@ -87,7 +87,10 @@ class JobRequest(Request):
     sampler: str = Field(default=SAMPLERS[0], max_length=32)
     seed: int = Field(default=0, ge=0, lt=2**31)
     priority: int = Field(
-        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+        default=DEFAULT_PRIORITY,
+        ge=0,
+        le=9,
+        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
     )
     dry_run: bool = Field(
         default=False, description="Only answer the size of the search space and an estimated time; store nothing."
@@ -151,7 +154,10 @@ class ScheduleRequest(Request):
     )
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
     priority: int = Field(
-        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+        default=DEFAULT_PRIORITY,
+        ge=0,
+        le=9,
+        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
     )
     overlap: Literal["skip", "queue"] = Field(
         default="skip", description="What to do at a due time while an earlier job of this schedule is open."
@@ -180,7 +186,10 @@ class DemandJobs(Request):
 
     budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Budget of every job.")
     priority: int = Field(
-        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+        default=DEFAULT_PRIORITY,
+        ge=0,
+        le=9,
+        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
     )
 
 

@@ -17,6 +17,7 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.jobs.quotas import MINUTE, obstacle_to_fire, recent_fires
+from tilewright.service.operations.jobs.turns import engine_priority, next_turn
 from tilewright.service.operations.schedules.due_times import DueTimes, whole_second
 from tilewright.service.operations.schedules.targets import nothing_found, problems_to_tune
 from tilewright.service.operations.staleness.comparisons import expect
@@ -213,11 +214,12 @@ def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_
         budget_seconds=schedule.budget_seconds,
         budget_target_ms=schedule.budget_target_ms,
         priority=schedule.priority,
+        turn=session.scalar(next_turn(schedule.device_model_id, schedule.key_id)),
         schedule_id=schedule.id,
         fire_at=fire_at,
     )
     session.add(job)
     session.flush()
-    job.engine_id = enqueue(session, job.id, queue, schedule.priority)
+    job.engine_id = enqueue(session, job.id, queue, engine_priority(job.priority, job.turn))
     expect(session, job)
     return job.id

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from tilewright.service.errors import ConflictError
 from tilewright.service.operations.jobs.jobs import cancel_job
 from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.jobs.turns import engine_priority
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.operations.schedules import firing
 from tilewright.service.operations.schedules.schedules import (
@@ -37,8 +38,8 @@ def test_a_due_time_makes_a_job_for_each_problem_and_waits_for_the_next(session)
     assert first.problem_id != second.problem_id
     entries = session.execute(text("SELECT queue_name, args->>'job_id', priority FROM procrastinate_jobs ORDER BY id"))
     assert [tuple(entry) for entry in entries] == [
-        ("device:GPU-1", str(first.id), 3),
-        ("device:GPU-1", str(second.id), 3),
+        ("device:GPU-1", str(first.id), engine_priority(3, 0)),
+        ("device:GPU-1", str(second.id), engine_priority(3, 1)),
     ]
     shown = schedule(session, made)
     assert (shown.last_fire_at, shown.last_outcome, shown.last_jobs) == (BASE, "fired", [first.id, second.id])
