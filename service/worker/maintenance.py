@@ -106,6 +106,7 @@ CHORES: tuple[Chore, ...] = (
     recover_stalled,
     enqueue_forgotten,
     firing.forget_old_fires,
+    firing.bring_back,
     deliveries.forget_old_deliveries,
     retention.forget_samples,
     retention.forget_old_keys,

@@ -32,6 +32,10 @@ CATCH_UP_S = 60.0
 """Due times missed by less than this fire one by one; older ones become a single fire."""
 MAX_OPEN_JOBS = 1000
 """Most open jobs of one schedule, so that `queue` does not grow for ever where jobs take longer than a period."""
+AHEAD = timedelta(seconds=2 * CATCH_UP_S)
+"""Further ahead than after a clock that was set back a little, or a pause for firing too often."""
+DRAWN = 100
+"""Schedules that one round of chores looks at: each takes a fifth of a millisecond."""
 FROZEN_S = 10.0
 """A process that hangs in the middle of a fire loses its lock after this, and another one fires."""
 REMEMBERED = timedelta(days=7)
@@ -103,16 +107,55 @@ def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID]
 
 
 def forget_old_fires(session: Session) -> None:
-    """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again."""
-    table = models.ScheduleFire
-    session.execute(delete_rows(table).where(table.created_at < func.now() - REMEMBERED))
+    """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again.
+
+    Those that a clock which was ahead brought too early stay until a week after their due time.
+    """
+    table, ago = models.ScheduleFire, func.now() - REMEMBERED
+    session.execute(delete_rows(table).where(table.created_at < ago, table.fire_at < ago))
 
 
 def first_due(session: Session, schedule: models.Schedule) -> datetime:
-    """The first due time of an enabled schedule: after now, and after all that were handled."""
+    """The first due time of an enabled schedule: after now, and after all that were handled.
+
+    Due times that were handled more than AHEAD ahead of now, when a clock was wrong, do not count: they would silence
+    the schedule until they have passed. None of them fires twice, as each has its record.
+    """
     now = _database_now(session)
-    start = max(now, schedule.last_fire_at or now)  # a clock set back must not bring due times again
+    last = schedule.last_fire_at
+    start = now if last is None or last > now + AHEAD else max(now, last)  # a clock set back brings nothing again
     return DueTimes.of(schedule.cron, schedule.time_zone).after(start)
+
+
+def is_far_ahead(session: Session, schedule: models.Schedule) -> bool:
+    """Whether the next due time is later than any can be: a clock was ahead when it was computed."""
+    if schedule.next_at is None:
+        return False
+    try:
+        times = DueTimes.of(schedule.cron, schedule.time_zone)
+    except InvalidRequestError:
+        return False  # another host knows this time zone
+    return schedule.next_at > times.after(_database_now(session) + AHEAD)
+
+
+def bring_back(session: Session) -> None:
+    """Computes the next due times anew that are too far ahead; of some schedules drawn at random, as a chore."""
+    table = models.Schedule
+    rows = session.scalars(
+        select(table)
+        .where(table.enabled, table.next_at > func.clock_timestamp() + AHEAD)
+        .order_by(func.random())
+        .limit(DRAWN)
+        .with_for_update(skip_locked=True)
+        .execution_options(populate_existing=True)
+    ).all()
+    for row in rows:
+        if is_far_ahead(session, row):
+            logger.warning(
+                "Schedule %r was due at %s only: a clock was ahead. It is due sooner now.", row.name, row.next_at
+            )
+            row.next_at = first_due(session, row)
+    session.flush()
 
 
 def _database_now(session: Session) -> datetime:

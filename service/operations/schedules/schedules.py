@@ -25,7 +25,13 @@ from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.schedules.checks import check_schedule
 from tilewright.service.operations.schedules.due_times import DueTimes
-from tilewright.service.operations.schedules.firing import MAX_OPEN_JOBS, fire_by_hand, fire_due, first_due
+from tilewright.service.operations.schedules.firing import (
+    MAX_OPEN_JOBS,
+    fire_by_hand,
+    fire_due,
+    first_due,
+    is_far_ahead,
+)
 from tilewright.service.store import models
 from tilewright.service.store.forced import forced
 
@@ -84,7 +90,7 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
         with session.begin_nested(), session.no_autoflush:
             for name, value in checked.columns.items():
                 setattr(row, name, value)
-            if (row.cron, row.time_zone, row.enabled) != before:
+            if (row.cron, row.time_zone, row.enabled) != before or is_far_ahead(session, row):
                 row.next_at = first_due(session, row) if row.enabled else None
             session.flush()
     except IntegrityError as error:
@@ -134,7 +140,7 @@ def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAn
         row = _locked(session, schedule_id)
     if enabled:
         check_budget_ceilings(row.budget_trials, row.budget_seconds)
-    if row.enabled != enabled:
+    if row.enabled != enabled or is_far_ahead(session, row):
         row.enabled, row.next_at = enabled, first_due(session, row) if enabled else None
         session.flush()
     return schedule(session, schedule_id)
