@@ -205,12 +205,15 @@ class Run:
 
         def write(session: Session) -> None:
             job_row_result = job_result(result)
+            error = None
             if state is JobState.DONE:
+                error = study_rows.why_nothing_was_right(session, self.job.id) if result.best is None else None
                 job = session.get_one(models.TuningJob, self.job.id)
                 best = publish_best(session, job, session.get_one(models.Study, self.study.id), result)
                 job_row_result["published"] = best is not None
             job_row_result["left_studies"] = study_rows.left_studies(session, self.job.id, self.study.id)
-            job_progress.end_job(session, self.job.id, self.epoch, state, result=job_row_result)
+            ended = JobState.FAILED if error else state
+            job_progress.end_job(session, self.job.id, self.epoch, ended, result=job_row_result, error=error)
 
         end(self.job.id, self.epoch, write)
         return Exit.ENDED
