@@ -125,6 +125,10 @@ bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
 
+bench-first-use: ## What the check at the first use costs a call, on a GPU with PyTorch in the environment; OUT=FILE writes it
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/first_use.py $(if $(OUT),--out $(OUT))
+
 bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with PyTorch in the environment; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/attention.py

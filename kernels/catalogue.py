@@ -29,6 +29,7 @@ from tilewright.kernels.triton import is_triton
 _HERE = Path(__file__).parent
 _KERNEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MACRO_NAME = re.compile(r"[A-Za-z_]\w+")  # at least two characters: macros U, W and R break CUDA's own headers
+_PYTHON_NAME = re.compile(r"[A-Za-z_]\w*")
 _TAKEN_NAMES = {"get", "items", "keys", "values", "variant"}  # of what a configuration is read by
 _SOURCE_NAME = re.compile(r"\w[\w.+-]*\.(?:cu|py)", re.ASCII)
 
@@ -200,9 +201,10 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
         return
     yield from _flaws_of_constants(kernel, variant, example, source)
     for parameter in variant.parameters:
-        if not _MACRO_NAME.fullmatch(parameter.name) or parameter.name in _TAKEN_NAMES:
+        pattern = _PYTHON_NAME if kernel.is_triton else _MACRO_NAME
+        if not pattern.fullmatch(parameter.name) or parameter.name in _TAKEN_NAMES:
             others = ", ".join(sorted(_TAKEN_NAMES))
-            yield f"the parameter {parameter.name!r} must match {_MACRO_NAME.pattern}, and be none of {others}"
+            yield f"the parameter {parameter.name!r} must match {pattern.pattern}, and be none of {others}"
     if kernel.is_triton:
         defined = kernel.definitions(example, variant.space().default())
         yield from flaws_of_triton(kernel.entry, variant, source, kernel.arguments, defined)
@@ -268,7 +270,7 @@ def _flaws_of_launches(kernel: Kernel, variant: Variant, source: str) -> Iterato
 
 def _flaws_of_constants(kernel: Kernel, variant: Variant, example: Problem, source: str) -> Iterator[str]:
     for tensor in kernel.constants:
-        if not re.search(rf"\b__constant__\b[^;{{}}()]*\b{re.escape(tensor.symbol)}\s*\[", source):
+        if not re.search(rf"\b__constant__\b[^;{{}}()]*\b{re.escape(tensor.symbol)}\s*[\[;]", source):
             yield f"{variant.source} does not declare `__constant__ … {tensor.symbol}[…]`, which {tensor.name} fills"
     size_bytes = sum(tensor.size_bytes(example) for tensor in kernel.constants)
     if size_bytes > MAX_CONSTANT_BYTES:

@@ -6,7 +6,7 @@ One import for declarations: the names of `arguments.py`, `options.py`, `variant
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -30,10 +30,13 @@ from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture
-from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs
+from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs, sizes_of
 from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, ceil_div, covering
 
 MAX_AXIS = 2**31 - 1
+
+SIZE_AT_LAUNCH = "size_of_launch"
+"""The parameter of a function that is told the size of an axis with the launch."""
 
 SPACES_KEPT = 64
 """Search spaces that a process keeps once enumerated; of gemm's, one takes about 200 kB."""
@@ -82,6 +85,7 @@ class Kernel:
     entry: str = ""  # the name, unless it says so
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
+    launch_axes: tuple[str, ...] = ()  # those whose size may come with the launch, in variants that take it
     row_axis: str = ""  # a result's rows: each depends on the same row of the arrays with that axis, and on all others
     packed: str = ""  # the input that the option `packed_b` says stays the same
     # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.
@@ -90,7 +94,8 @@ class Kernel:
     plain: Callable[[Problem], Problem] = lambda problem: problem
 
     def __post_init__(self) -> None:
-        """Fills in what follows from the rest."""
+        """Fills in what follows from the rest; folders may be text."""
+        object.__setattr__(self, "include_folders", tuple(map(Path, self.include_folders)))
         object.__setattr__(self, "entry", self.entry or self.name)
         object.__setattr__(self, "axes", self.axes or tuple(self.example_shape))
         for tensor in self.tensors:
@@ -156,8 +161,32 @@ class Kernel:
         return sum(len(tensor.texels(problem)) for tensor in filtered)
 
     def passed(self, problem: Problem) -> Sequence[Argument]:
-        """The arguments that a launch passes, in order; of a Triton source not those that its code has as constants."""
-        return [a for a in self.arguments if is_passed(a, problem)] if self.is_triton else self.parameters
+        """The arguments that a launch passes, in order; of a Triton source not those that its code has as constants.
+
+        The size of an axis at launch comes behind the declared ones.
+        """
+        if self.is_triton:
+            return [a for a in self.arguments if is_passed(a, problem)]
+        return [*self.parameters, *self._sizes_at_launch(problem)]
+
+    def scalars(self, problem: Problem) -> Sequence[Scalar]:
+        """The numbers that a launch passes, in order."""
+        return [*(a for a in self.arguments if isinstance(a, Scalar)), *self._sizes_at_launch(problem)]
+
+    @staticmethod
+    def _sizes_at_launch(problem: Problem) -> Sequence[Scalar]:
+        axis = problem.at_launch
+        return [Scalar(SIZE_AT_LAUNCH, lambda p: p.shape[axis], "uint32")] if axis else []
+
+    def with_size_at_launch(self, problem: Problem, axis: str) -> Problem:
+        """The same problem for code that takes the size of that axis with the launch; raises InvalidProblemError."""
+        if axis not in self.launch_axes:
+            has = f"those of {self.name} are {', '.join(self.launch_axes)}" if self.launch_axes else "it has none"
+            raise self._wrong(axis, f"is no axis of {self.name} whose size may vary at launch; {has}")
+        chosen = replace(problem, at_launch=axis)
+        if not any(variant.takes_size(chosen) for variant in self.variants):
+            raise self._wrong(axis, f"no variant of {self.name} has it vary at launch for such operands ({problem})")
+        return chosen
 
     def variant(self, name: str) -> Variant:
         """The variant of that name; raises UnknownNameError."""
@@ -334,17 +363,22 @@ class Kernel:
         former = identity.former(stated)
         return former is not None and not former.is_same and former.now == self.source_hash(variant)
 
-    def definitions(self, problem: Problem, configuration: Configuration) -> dict[str, str]:
+    def definitions(self, problem: Problem, configuration: Configuration, entry: str = "") -> dict[str, str]:
         """The macros that make the source this problem's and this configuration's, by name.
 
         REAL and REAL_BYTES, for half types REAL_IS_<DTYPE>; SHAPE_<AXIS> of the stated shape; one per option (flags as
-        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, and REAL is a type such
-        as fp32.
+        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, a constexpr named as an
+        axis has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for
+        the function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh).
         """
         macros = real_macros(problem.dtype)
         if self.is_triton:
             macros["REAL"] = TYPES[problem.dtype]
         macros |= {f"SHAPE_{axis.upper()}": str(size) for axis, size in problem.stated_shape.items()}
+        if problem.at_launch:
+            axis = problem.at_launch.upper()
+            macros |= {f"SHAPE_{axis}": "size_at_launch()", f"{axis}_AT_LAUNCH": "1"}
+            macros["AT_LAUNCH"] = f"{entry or self.entry}_param_{len(self.parameters)}"  # its name in PTX
         for name, value in problem.option_items:
             if isinstance(value, bool):
                 macros[name.upper()] = str(int(value))
@@ -353,6 +387,8 @@ class Kernel:
             else:
                 macros[_word_macro(name, value)] = "1"
         macros |= {name: str(value) for name, value in configuration.items}
+        if self.is_triton:
+            macros |= sizes_of(self.source(configuration.variant), self.entry, problem.stated_shape, macros)
         return macros
 
     def _words_of(self, option: str) -> list[str]:
@@ -380,7 +416,8 @@ class Kernel:
 
 @lru_cache(maxsize=SPACES_KEPT)
 def _space(variants: tuple[Variant, ...], problem: Problem, limits: Limits) -> SearchSpace:
-    return SearchSpace(tuple(v.space() for v in variants), problem, limits)
+    spaces = (v.space_at_launch() if problem.at_launch else v.space() for v in variants)
+    return SearchSpace(tuple(spaces), problem, limits)
 
 
 def _word_macro(option: str, word: str) -> str:

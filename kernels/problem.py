@@ -50,6 +50,7 @@ class Problem:
     """The key of every result: a kernel, its axis sizes, a dtype and every option with its value.
 
     `chosen_axes` are those of the kernel's `optional_axes` that are not at their default, in the kernel's order.
+    `at_launch` names an axis whose size the compiled code gets with each launch: one code for every size of it.
     """
 
     kernel: str
@@ -59,6 +60,7 @@ class Problem:
     chosen_axes: tuple[tuple[str, int], ...] = ()
     optional_axes: tuple[OptionalAxis, ...] = field(default=(), compare=False, repr=False)
     unstated_options: tuple[tuple[str, OptionValue], ...] = field(default=(), compare=False, repr=False)
+    at_launch: str = ""
 
     @cached_property
     def shape(self) -> Mapping[str, int]:
@@ -125,12 +127,13 @@ class Problem:
 
     def as_json(self) -> dict[str, object]:
         """A plain dictionary; `canonical` is its text."""
-        return {
+        stated: dict[str, object] = {
             "kernel": self.kernel,
             "shape": self.stated_shape,
             "dtype": self.dtype,
             "options": dict(self.option_items),
         }
+        return stated | {"at_launch": self.at_launch} if self.at_launch else stated
 
     @cached_property
     def canonical(self) -> str:

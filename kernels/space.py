@@ -69,10 +69,15 @@ def no_start(_problem: Problem, _limits: Limits) -> Mapping[str, int]:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A named reason some configurations are out: `holds(values, problem, limits)` is true where they are in."""
+    """A named reason some configurations are out: `holds(values, problem, limits)` is true where they are in.
+
+    `is_thrift`: those that break it are right, only not worth a trial. Of an axis that has its size from the launch
+    such constraints apply at the sizes that are measured, and all others at every size.
+    """
 
     name: str
     holds: Predicate
+    is_thrift: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.kernels.arguments import Argument, Scalar, Tensor
 from tilewright.kernels.dtypes import is_integer
@@ -62,6 +63,7 @@ class TritonFunction:
     required: frozenset[str]  # of the constexprs: those without a default
 
 
+@lru_cache(maxsize=64)
 def function_of(source: str, entry: str) -> TritonFunction | None:
     """The function of that name; None where no `@triton.jit` function of it is at the top of the file.
 
@@ -80,6 +82,20 @@ def function_of(source: str, entry: str) -> TritonFunction | None:
             passed = tuple(a.arg for a in arguments if a.arg not in constexprs)
             return TritonFunction(passed, tuple(constexprs), frozenset(constexprs) - with_default)
     return None
+
+
+def sizes_of(source: str, entry: str, shape: Mapping[str, int], defined: Mapping[str, str]) -> dict[str, str]:
+    """The size of each axis that a tl.constexpr is named by, in whatever case: `M` or `m` of the axis m.
+
+    Not of a constexpr that `defined` has a value for; none where the source has no such function.
+    """
+    try:
+        function = function_of(source, entry)
+    except SyntaxError:
+        return {}
+    sizes = {axis.lower(): str(size) for axis, size in shape.items()}
+    names = function.constexprs if function else ()
+    return {name: sizes[name.lower()] for name in names if name.lower() in sizes and name not in defined}
 
 
 def is_same_function(source: str, other: str, entry: str) -> bool:

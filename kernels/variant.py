@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewright.kernels.problem import Limits, Problem
@@ -12,6 +12,10 @@ from tilewright.kernels.space import Constraint, Parameter, Start, Values, Varia
 WORKSPACE_SHARE = 64
 """A workspace is at most this part of the device's memory: the executables kept at one time each have their own. One
 that holds whole operands (`workspace_share`) may be larger: its arrays are large too, so that few are kept."""
+
+
+SHARED_COUNTER_BYTES = 1 << 16
+"""What a workspace that all sizes of an axis share has for counters, at its start (common/at_launch.cuh)."""
 
 
 KEPT_SUMMARY_BYTES = 256
@@ -116,6 +120,10 @@ class Variant:
     workspace`, aligned to 16 bytes, zero before the first launch and from then on as the launch before left it. A
     kernel that counts in it leaves its counters at zero.
     `start(problem, limits)` has values to begin with that suit the problem better than their defaults.
+    `takes_size(problem)`: whether the source takes the size of the problem's axis `at_launch` as a parameter, behind
+    the declared ones. `is_sound_at_launch` then must hold at every size, as constraints do that are not of thrift.
+    Their workspaces begin with SHARED_COUNTER_BYTES, which are zero between launches and hold counters alone, whatever
+    the size: all sizes share one workspace.
     `tensor_maps`: behind all other parameters the source has one for each, `const __grid_constant__ TensorMap`
     (ptx/tensor_map.cuh). Rows of these tensors, and matrices of a batch, begin at multiples of 16 bytes.
     """
@@ -140,6 +148,9 @@ class Variant:
     before: tuple[Preparation, ...] = ()
     packing: tuple[Preparation, ...] = ()
     kept_bytes: Callable[[Problem], int] = lambda _problem: 0
+    takes_size: Callable[[Problem], bool] = lambda _problem: False
+    most_at_once: int = 0  # of an axis at launch, which is otherwise cut into panels: its workspace would grow with it
+    is_sound_at_launch: Callable[[Values, Problem, Limits], bool] = lambda _values, _problem, _limits: True
     doc: str = ""
 
     def runs_on(self, limits: Limits) -> bool:
@@ -151,7 +162,13 @@ class Variant:
 
     def admits(self, problem: Problem, limits: Limits) -> bool:
         """Whether a device that it runs on has a configuration of it for the problem."""
-        return self.supports(problem) and self.has_room(problem, limits)
+        takes = not problem.at_launch or self.takes_size(problem)
+        return takes and self.supports(problem) and self.has_room(problem, limits)
+
+    def is_sound(self, values: Values, problem: Problem, limits: Limits) -> bool:
+        """Whether these values give right results for the problem on that device, whatever they are worth."""
+        kept = all(c.is_thrift or c.holds(values, problem, limits) for c in self.space().constraints)
+        return kept and (not problem.at_launch or self.is_sound_at_launch(values, problem, limits))
 
     def launches(self, entry: str, values: Values, problem: Problem) -> list[tuple[str, Launch]]:
         """Functions and geometries in order, the last of them `entry` itself."""
@@ -191,23 +208,44 @@ class Variant:
         """Its parameters and constraints; the device's own limits come first."""
         return self._own_space
 
+    def space_at_launch(self) -> VariantSpace:
+        """The same for an axis whose size comes with the launch, with what must hold at every size."""
+        return self._space_at_launch
+
+    @cached_property
+    def _space_at_launch(self) -> VariantSpace:
+        sound = Constraint("counters and steps have room at launch", self.is_sound_at_launch)
+        return replace(self.space(), constraints=(*self.space().constraints, sound))
+
     @cached_property
     def _own_space(self) -> VariantSpace:
         constraints = (*self._device_constraints(), *self.constraints)
         return VariantSpace(self.name, self.parameters, constraints, self.start, self.starts_search)
 
     def _device_constraints(self) -> Iterable[Constraint]:
+        last: list[tuple[Values, Problem, list[Launch]]] = []
+
+        def launches(c: Values, p: Problem) -> list[Launch]:
+            """Those of the configuration that was looked at last, which three constraints look at in turn, are kept."""
+            held = last[0] if last else None  # another thread may replace it
+            if held is not None and held[0] is c and held[1] is p:
+                return held[2]
+            made = [launch for _, launch in self.launches("", c, p)]
+            if type(c) is Values:  # others, of the enumeration, may change
+                last[:] = [(c, p, made)]
+            return made
+
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:
-            return all(1 <= step.threads <= d.max_threads_per_block for _, step in self.launches("", c, p))
+            return all(1 <= step.threads <= d.max_threads_per_block for step in launches(c, p))
 
         def grid_fits(c: Values, p: Problem, d: Limits) -> bool:
-            grids = [launch.grid for _, launch in self.launches("", c, p)]
+            grids = [launch.grid for launch in launches(c, p)]
             return all(size <= limit for grid in grids for size, limit in zip(grid, d.max_grid, strict=True))
 
         def shared_fits(c: Values, p: Problem, d: Limits) -> bool:
             static = self.static_shared_bytes(c, p)
             # Static shared memory is limited to 48 KiB on every device; more must be dynamic (CUDA guide, 5.0+).
-            dynamic = [step.shared_bytes for _, step in self.launches("", c, p)]
+            dynamic = [step.shared_bytes for step in launches(c, p)]
             return static <= 48 * 1024 and all(static + size <= d.max_shared_bytes for size in dynamic)
 
         yield Constraint("block fits the device", block_fits)

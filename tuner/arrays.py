@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
-from tilewright.kernels.kernel import InputsFunction, Kernel, Scalar, Tensor
+from tilewright.kernels.kernel import InputsFunction, Kernel, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import OwnFunctionError, declared
 from tilewright.tuner.line_kinds import (
@@ -78,6 +78,19 @@ _BLOCK = 1 << 20
 _MAX_THREADS = 16
 
 
+_AGAIN, _SEEDS_APART = "+", 7919
+
+
+def drawn_again(kind: str, number: int) -> str:
+    """The name of inputs of this kind that are drawn from another seed, by a number from 1 on."""
+    return f"{kind}{_AGAIN}{number}"
+
+
+def _kind_and_seed(kind: str, seed: int) -> tuple[str, int]:
+    plain, _, number = kind.partition(_AGAIN)
+    return plain, seed + _SEEDS_APART * int(number or 0)
+
+
 def input_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
     """The kinds that mean something for this problem; the first is the one that is timed.
 
@@ -110,6 +123,7 @@ def random_arrays(
     zeros: they hide unwritten outputs, and GPUs run faster on them than on real data. The kernel's `inputs` is asked
     for each kind, with another generator. `drawn` keeps the normal numbers that all kinds of FACTOR_KINDS are made of.
     """
+    kind, seed = _kind_and_seed(kind, seed)
     sequence = np.random.SeedSequence([seed, KINDS.index(kind) if kind in DRAWN_KINDS else 0])
     arrays: dict[str, HostArray] = {}
     partner = False
@@ -206,7 +220,7 @@ def scalar_values(kernel: Kernel, problem: Problem, kind: str = NORMAL) -> dict[
 
     Sums in half types keep the usual ones: their bounds are those of the library, whose call passes these.
     """
-    scalars = [a for a in kernel.arguments if isinstance(a, Scalar)]
+    scalars = kernel.scalars(problem)
     is_half_sum = problem.is_half and any(tensor.summed(problem) is not None for tensor in kernel.tensors)
     if kind not in OTHER_SCALARS or is_half_sum:
         return {a.name: a.number(problem) for a in scalars}

@@ -12,11 +12,14 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
+
+from tilewright.tuner import remains
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -28,6 +31,8 @@ lives that can use it, however its parent went."""
 
 _PR_SET_PDEATHSIG = 1
 _KILL_WAIT_S = 10.0
+_MESSAGE_TIMEOUT = struct.pack("ll", 60, 0)
+"""A timeval: the most seconds between two parts of one message. A call waits for its answer by `poll`."""
 
 
 class UnkillableError(Exception):
@@ -49,13 +54,17 @@ class Child:
         dies_with_parent: bool = False,
         uses_device: bool = False,
     ) -> None:
+        self._mark = remains.new_mark()
         ours, theirs = socket.socketpair()
+        for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, direction, _MESSAGE_TIMEOUT)
         with theirs:
             words = (json.dumps(sys.path), str(theirs.fileno()), str(int(dies_with_parent)))
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, *words],
                 pass_fds=(theirs.fileno(), *(HELD if uses_device else ())),
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, **self._mark},
             )
         self.connection = Connection(ours.detach())
         # A child that died at once is found by the first receive; nothing is lost by not hearing of it here.
@@ -68,9 +77,10 @@ class Child:
         return self.process.pid
 
     def kill(self) -> None:
-        """Ends it by SIGKILL and closes the pipe; raises UnkillableError."""
+        """Ends it and what it has started by SIGKILL, and closes the pipe; raises UnkillableError."""
         self.process.kill()
         self._reap(_KILL_WAIT_S)
+        remains.end(self._mark)
 
     def close(self, wait_s: float = 5.0) -> None:
         """Closes the pipe, which ends a child that reads it; kills one that has not ended after `wait_s`."""

@@ -61,7 +61,7 @@ class Pinned:
         """What `load` makes of it."""
         return load(self.choose(kernel, problem, place))
 
-    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice, /) -> None:
+    def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice, /) -> None:
         """Nothing: the fuzz checks results itself."""
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
-from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of, strides_of
+from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of, strides_of, takes_rows
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
@@ -158,6 +158,7 @@ NAIVE = Variant(
         powers_of_two("BLOCK_Y", 1, 64, default=8, doc="rows of C in a block"),
     ),
     constraints=(Constraint("a block is whole warps", lambda c, _p, _d: c.BLOCK_X * c.BLOCK_Y % 32 == 0),),
+    takes_size=takes_rows,
 )
 
 TILED = Variant(
@@ -168,6 +169,7 @@ TILED = Variant(
     launch=launch_tiled,
     parameters=(choice("TILE_WIDTH", 4, 8, 16, 24, 32, default=16, doc="rows and columns of a tile"),),
     static_shared_bytes=shared_bytes_tiled,
+    takes_size=takes_rows,
 )
 
 WPT = Variant(
@@ -189,12 +191,13 @@ WPT = Variant(
         Constraint("a vector is at most 16 bytes", lambda c, p, _d: c.VECTOR_WIDTH * p.item_bytes <= VECTOR_BYTES),
         Constraint("rows of A or B divide into vectors", rows_divide),
         Constraint("every thread loads from both operands", every_thread_loads),
-        Constraint("no tile of half the size covers the axis", tile_suits_problem),
+        Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("the blocks asked for fit a multiprocessor", blocks_reside),
         Constraint("registers suffice by estimate", registers_suffice),
     ),
     static_shared_bytes=shared_bytes_wpt,
     supports=lambda p: not p.is_half,
+    takes_size=takes_rows,
 )
 
 
@@ -252,6 +255,7 @@ KERNEL = Kernel(
     doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so; also views, and batches.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    launch_axes=("m",),
     row_axis="m",
     optional_axes=OPTIONAL_AXES,
     posed_by=posed_by,

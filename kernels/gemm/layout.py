@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from tilewright.kernels.axes import OptionalAxis, Options, Sizes
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 
 LONGEST_ROW = 2**31 - 1
 LONGEST_STRIDE = 2**40  # elements: 4 TiB of float32, more than any device has
@@ -35,6 +36,7 @@ def strides_of(matrix: str, p: Problem) -> tuple[int, ...]:
     return within if p.shape["batch"] == 1 else (p.shape[f"stride_{matrix}"], *within)
 
 
+@lru_cache(maxsize=256)
 def row_divisors(p: Problem) -> tuple[int, int, int]:
     """The largest number for A, B and C that divides the length of a stored row and the distances of rows and of
     matrices.
@@ -43,6 +45,21 @@ def row_divisors(p: Problem) -> tuple[int, int, int]:
     """
     a, b, c = (math.gcd(_row_length(x, p.shape, p.options), p.shape[f"ld{x}"], p.shape[f"stride_{x}"]) for x in "abc")
     return a, b, c
+
+
+def takes_rows(p: Problem) -> bool:
+    """Whether m may come with the launch: A is not transposed (its pitch would vary), and there is no batch."""
+    return p.at_launch == "m" and not p.options["trans_a"] and p.shape["batch"] == 1
+
+
+def counters_fit(count: int) -> bool:
+    """Whether so many counters have room at the start of a workspace that all sizes share."""
+    return 4 * count <= SHARED_COUNTER_BYTES
+
+
+def counter_bytes(count: int, p: Problem) -> int:
+    """Bytes of so many counters at the start of a workspace, up to where sums begin."""
+    return SHARED_COUNTER_BYTES if p.at_launch else -(-4 * count // 16) * 16
 
 
 def fastest_tile(p: Problem, d: Limits, sizes: Iterable[tuple[int, int]], load_cost: int) -> tuple[int, int]:

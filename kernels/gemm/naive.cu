@@ -18,7 +18,8 @@
 constexpr unsigned MOST_MATRICES = 65535;   // of a grid along y
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X * BLOCK_Y)
-gemm(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, Sum beta, Out* __restrict__ C) {
+gemm(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, Sum beta, Out* __restrict__ C
+     SIZE_PARAMETER) {
   constexpr unsigned BLOCKS_N = tw::ceil_div(N, unsigned{BLOCK_X});
   const unsigned row = blockIdx.x / BLOCKS_N * BLOCK_Y + threadIdx.y;
   const unsigned column = blockIdx.x % BLOCKS_N * BLOCK_X + threadIdx.x;

@@ -27,7 +27,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(BOUNDS)
 gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C
-     WORKSPACE_PARAMETER) {
+     SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(16) REAL shared[];
   const unsigned matrix = matrix_of_block();
   const Epilogue epilogue{alpha, beta, C + matrix * STRIDE_C};

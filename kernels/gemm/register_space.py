@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.kernels.gemm.layout import row_divisors
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, row_divisors, takes_rows
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -116,9 +116,20 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     """A counter for each share of each tile, and that share of every part's sums; as split_tile.cuh lays it out."""
     if parts(c, p) == 1:
         return 0
-    shares = p.shape["batch"] * tile_count(c, p) * cluster(c)
+    shares = counters(c, p)
     share_quads = ceil_div(c.WPT_M * c.WPT_N * p.item_bytes // VECTOR_BYTES, cluster(c)) * threads(c)
-    return ceil_div(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * VECTOR_BYTES
+    return counter_bytes(shares, p) + shares * parts(c, p) * share_quads * VECTOR_BYTES
+
+
+def counters(c: Values, p: Problem) -> int:
+    """Counters of the workspace, one for each share of each tile."""
+    return p.shape["batch"] * tile_count(c, p) * cluster(c)
+
+
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether the counters have room and blocks can number all steps, however many rows there are."""
+    can_count = tile_count(c, p) * steps(c, p) + walked(c, p) < 2**32
+    return can_count and (parts(c, p) == 1 or counters_fit(counters(c, p)))
 
 
 def copies(c: Values, p: Problem) -> tuple[int, int]:
@@ -256,21 +267,23 @@ REGISTER = Variant(
         choice("BY_COLUMNS", 0, 1, default=1, doc="a thread's products of one k: 0 along rows, 1 along columns"),
     ),
     constraints=(
-        Constraint("a block is at most eight warps", block_is_of_use),
+        Constraint("a block is at most eight warps", block_is_of_use, is_thrift=True),
         Constraint("16-byte quads lie along k where registers hold them", holding_is_possible),
-        Constraint("no tile of half the size covers the axis", tile_suits_problem),
+        Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("registers suffice by estimate", registers_suffice),
         Constraint("a step's products and copies are not too many", step_is_unrolled),
-        Constraint("threads hold enough sums", threads_hold_enough),
-        Constraint("blocks fill the device", device_is_filled),
-        Constraint("steps fill the stages", stages_are_filled),
-        Constraint("splitting k serves the device", split_is_of_use),
-        Constraint("blocks that cross tiles fill the device evenly", crossing_is_of_use),
-        Constraint("products go by columns where k is split", order_matters),
+        Constraint("threads hold enough sums", threads_hold_enough, is_thrift=True),
+        Constraint("blocks fill the device", device_is_filled, is_thrift=True),
+        Constraint("steps fill the stages", stages_are_filled, is_thrift=True),
+        Constraint("splitting k serves the device", split_is_of_use, is_thrift=True),
+        Constraint("blocks that cross tiles fill the device evenly", crossing_is_of_use, is_thrift=True),
+        Constraint("products go by columns where k is split", order_matters, is_thrift=True),
         Constraint("there are clusters where blocks form some", clusters_exist),
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    takes_size=takes_rows,
+    is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
     supports=lambda p: not p.is_half,

@@ -14,7 +14,9 @@
 // datatype for higher-precision computations" (2019), for three BF16 parts.
 #include "problem.cuh"
 
+#ifndef M_AT_LAUNCH
 #define STREAMS_OUTPUT (1ull * M * N * BATCH >= 1u << 24)   // where the L2 cache does not hold C
+#endif
 #include "epilogue.cuh"
 #include "parts/pack.cuh"
 #include "parts/product.cuh"
@@ -28,8 +30,8 @@
 #define MEMORY (Memory{workspace, nullptr})
 #endif
 #define PARAMETERS \
-  REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C, \
-      unsigned char* __restrict__ workspace KEPT_PARAMETER
+  REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C \
+      SIZE_PARAMETER, unsigned char* __restrict__ workspace KEPT_PARAMETER
 
 extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) __cluster_dims__(SURVEY_CLUSTER, 1, 1)
 gemm_survey(PARAMETERS) {

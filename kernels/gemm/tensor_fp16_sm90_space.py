@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
-from tilewright.kernels.gemm.layout import fastest_tile, row_divisors
+from tilewright.kernels.gemm.layout import counters_fit, fastest_tile, row_divisors, takes_rows
 from tilewright.kernels.kernel import Launch, Preparation, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 
 STEP_K = 32  # 64 bytes of a line in FP16
 STEP_CHUNKS = 4  # of eight numbers, in a step
@@ -28,6 +30,7 @@ SHORT_STRIP = 32  # of these, where they are short and aligned, or more where k 
 STRIP_STEPS = 8  # of k that each block of a cluster has of such a strip, or more
 WORKSPACE_PART = 32  # of the device's memory: 16384 cubed takes 3.2 GB, as much as its matrices
 MOST_BEYOND = 2 * 256 * 192  # bytes behind an operand that a tile may read
+MOST_ROWS_AT_ONCE = 2048  # where the launch says the rows: a workspace is then 6 k (n + 2048) bytes and little else
 FEWEST_K = 64  # of 31 some sums of numbers of moderate span are 2.4 bounds off
 PROMOTED_SQUARED = 32  # of k: how large PROMOTE_K squared may be
 SMALL_TILE = 64  # columns of a tile that may leave multiprocessors idle
@@ -172,6 +175,7 @@ def aligned(size: int) -> int:
     return ceil_div(size, 256) * 256
 
 
+@lru_cache(maxsize=64)
 def operands(p: Problem) -> tuple[Operand, Operand]:
     """A and B."""
     k, batch = p.shape["k"], p.shape["batch"]
@@ -199,6 +203,7 @@ def launch_keep_survey(_c: Values, p: Problem) -> Launch:
     return _launch_survey(operands(p)[1:])
 
 
+@lru_cache(maxsize=64)
 def _launch_survey(some: tuple[Operand, ...]) -> Launch:
     cluster = max(o.strip_cluster if o.is_short and not o.is_contiguous else 1 for o in some)
     return Launch((sum(ceil_div(o.survey_blocks, cluster) * cluster for o in some), 1, 1), (SURVEY_THREADS, 1, 1))
@@ -220,14 +225,27 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     """What is known of the lines, both operands in three parts, and tiles that are shared."""
     shared = 0
     if c.SPLIT_K > 1:
-        counters = clusters(c, p) * c.CLUSTER * MULTIPLIERS
-        shared = ceil_div(4 * counters, 16) * 16 + 2 * blocks(c, p) * final_bytes(c)
+        counted = 0 if p.at_launch else ceil_div(4 * counters(c, p), 16) * 16
+        shared = counted + 2 * blocks(c, p) * final_bytes(c)
     return _workspace_bytes(p) + shared
 
 
+def counters(c: Values, p: Problem) -> int:
+    """Counters of tiles that are shared, one a warpgroup."""
+    return clusters(c, p) * c.CLUSTER * MULTIPLIERS
+
+
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether counters of strips and of shared tiles have room, and steps can be counted, for any number of rows."""
+    can_count = c.SPLIT_K == 1 or clusters(c, p) * ceil_div(p.shape["k"], STEP_K) < 2**32
+    return can_count and (c.SPLIT_K == 1 or counters_fit(2 * counters(c, p)))  # strips have the other half
+
+
+@lru_cache(maxsize=64)
 def _workspace_bytes(p: Problem) -> int:
     both = operands(p)
-    known = 256 + aligned(4 * sum(o.strips for o in both)) + sum(aligned(4 * o.matrices * o.lines) for o in both)
+    counted = SHARED_COUNTER_BYTES if p.at_launch else 256 + aligned(4 * sum(o.strips for o in both))
+    known = counted + sum(aligned(4 * o.matrices * o.lines) for o in both)
     return known + sum(o.partial_bytes + o.packed_bytes(WIDE_PARTS) for o in both)
 
 
@@ -337,19 +355,22 @@ TENSOR3XFP16_SM90 = Variant(
     kept_bytes=kept_bytes,
     parameters=(BLOCKS, TILE_M, TILE_N, CLUSTER, SPLIT_K, PROMOTE_K, GROUP_M),
     constraints=(
-        Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
-        Constraint("a cluster has rows for all its blocks", clusters_fill_rows),
-        Constraint("no smaller tile covers the axis", tile_suits_problem),
+        Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors, is_thrift=True),
+        Constraint("a cluster has rows for all its blocks", clusters_fill_rows, is_thrift=True),
+        Constraint("no smaller tile covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("sums are promoted often enough", promotes_often_enough),
-        Constraint("sums are promoted no sooner", promotes_no_sooner),
-        Constraint("blocks fill the device", device_is_filled),
-        Constraint("rows of a tile suit the axis", rows_suit_problem),
+        Constraint("sums are promoted no sooner", promotes_no_sooner, is_thrift=True),
+        Constraint("blocks fill the device", device_is_filled, is_thrift=True),
+        Constraint("rows of a tile suit the axis", rows_suit_problem, is_thrift=True),
         Constraint("two warpgroups of the same rows have stages enough", stages_suffice),
-        Constraint("a split gives more blocks work", split_is_of_use),
-        Constraint("groups of row tiles differ", group_matters),
+        Constraint("a split gives more blocks work", split_is_of_use, is_thrift=True),
+        Constraint("groups of row tiles differ", group_matters, is_thrift=True),
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    takes_size=takes_rows,
+    most_at_once=MOST_ROWS_AT_ONCE,
+    is_sound_at_launch=is_sound_at_launch,
     workspace_share=WORKSPACE_PART,
     min_compute_capability=(9, 0),
     max_compute_capability=(9, 0),

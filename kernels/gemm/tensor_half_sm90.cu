@@ -17,7 +17,7 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__(CLUSTER, 1, 1)
 gemm(float alpha, const Half* __restrict__ A, const Half* __restrict__ B, float beta, Stored* C
-     WORKSPACE_PARAMETER, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+     SIZE_PARAMETER WORKSPACE_PARAMETER, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
      const __grid_constant__ TensorMap map_c) {
   const auto epilogue_of = [=](unsigned matrix) { return Epilogue{alpha, beta, C + matrix * STRIDE_C}; };
   multiply_boxes(epilogue_of, A, B, map_a, map_b, map_c, workspace);

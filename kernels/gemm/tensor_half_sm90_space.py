@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
-from tilewright.kernels.gemm.layout import fastest_tile, stored_rows
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, fastest_tile, stored_rows, takes_rows
 from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
@@ -123,10 +123,21 @@ def workspace_bytes(c: Values, p: Problem) -> int:
     inside = cluster_k(c)
     if inside == c.SPLIT_K:
         return 0
-    shares, block_threads = cluster_tiles(c, p) * inside, 128 * c.MULTIPLIERS
+    shares, block_threads = counters(c, p), 128 * c.MULTIPLIERS
     share_quads = ceil_div(c.TILE_M * c.TILE_N // 4 // block_threads, inside)
     sums = shares * (c.SPLIT_K // inside) * share_quads * block_threads * QUAD_BYTES
-    return ceil_div(4 * shares, 16) * 16 + sums
+    return counter_bytes(shares, p) + sums
+
+
+def counters(c: Values, p: Problem) -> int:
+    """Counters of the workspace, one for each share of each tile."""
+    return cluster_tiles(c, p) * cluster_k(c)
+
+
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether clusters share a tile or an operand, as the source asks, and counters have room for all tiles."""
+    one_kind = c.SPLIT_K == 1 or c.CLUSTER_M * c.CLUSTER_N == 1
+    return one_kind and (cluster_k(c) == c.SPLIT_K or counters_fit(counters(c, p)))
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
@@ -263,19 +274,21 @@ TENSOR_HALF_SM90 = Variant(
     launch=launch,
     parameters=(BLOCKS, TILE_M, TILE_N, MULTIPLIERS, RESIDENT, CLUSTER_M, CLUSTER_N, SPLIT_K, GROUP_M),
     constraints=(
-        Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
+        Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors, is_thrift=True),
         Constraint("warpgroups hold the tile's sums", block_holds_tile),
         Constraint("stages fit shared memory", stages_suffice),
-        Constraint("no smaller tile covers the axis", tile_suits_problem),
-        Constraint("a cluster's blocks have tiles to share operands", cluster_is_of_use),
-        Constraint("blocks fill the device", device_is_filled),
-        Constraint("two blocks of a multiprocessor have work", neighbours_have_work),
-        Constraint("a split gives more blocks work", split_is_of_use),
-        Constraint("groups of row tiles differ", group_matters),
+        Constraint("no smaller tile covers the axis", tile_suits_problem, is_thrift=True),
+        Constraint("a cluster's blocks have tiles to share operands", cluster_is_of_use, is_thrift=True),
+        Constraint("blocks fill the device", device_is_filled, is_thrift=True),
+        Constraint("two blocks of a multiprocessor have work", neighbours_have_work, is_thrift=True),
+        Constraint("a split gives more blocks work", split_is_of_use, is_thrift=True),
+        Constraint("groups of row tiles differ", group_matters, is_thrift=True),
     ),
     start=start,
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    takes_size=takes_rows,
+    is_sound_at_launch=is_sound_at_launch,
     tensor_maps=tensor_maps,
     min_compute_capability=(9, 0),
     max_compute_capability=(9, 0),

@@ -14,7 +14,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_WIDTH)
-gemm(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, Sum beta, Out* __restrict__ C) {
+gemm(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, Sum beta, Out* __restrict__ C
+     SIZE_PARAMETER) {
   // The odd pitch keeps the columns that transposed operands are written along in different banks.
   __shared__ REAL tile_a[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_b[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]

@@ -20,7 +20,8 @@ struct Scale {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C) {
+gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C
+     SIZE_PARAMETER) {
   const Origin origin = tile_origin(blockIdx.x);
   const Patch patch(threadIdx.x);
   REAL sum[WPT_M][WPT_N] = {};

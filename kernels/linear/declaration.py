@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.layout import takes_rows
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
 from tilewright.kernels.kernel import Kernel, Option, RelatedKernel, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
@@ -51,7 +52,7 @@ def as_wpt(c: Values) -> Values:
 
 def of_strided(constraint: Constraint) -> Constraint:
     """A constraint of gemm's `wpt` on the product inside `wpt_strided`."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(as_wpt(c), product(p), d))
+    return replace(constraint, holds=lambda c, p, d: constraint.holds(as_wpt(c), product(p), d))
 
 
 def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
@@ -83,6 +84,7 @@ WPT_STRIDED = Variant(
     ),
     static_shared_bytes=on_product(gemm.shared_bytes_wpt),
     supports=lambda p: not p.is_half,
+    takes_size=lambda p: takes_rows(product(p)),
 )
 
 WPT = replace(
@@ -114,6 +116,7 @@ KERNEL = Kernel(
     doc="Y = act(X Wᵀ + b), a fully connected layer in one launch: X (m, k), W (n, k), b (n), Y (m, n), row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    launch_axes=("m",),
     row_axis="m",
     dtypes=("float32", "float64", *HALF),
     options=(

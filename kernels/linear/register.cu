@@ -21,7 +21,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(BOUNDS)
 linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
-       WORKSPACE_PARAMETER) {
+       SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(16) REAL shared[];
   compute_block(X, W, Epilogue{b, Y}, shared, workspace);
 }

@@ -6,7 +6,9 @@
 //   tile  TILE_M x TILE_N of Y;  block (384): one axis;  grid (BLOCKS or less): one axis
 #include "problem.cuh"
 
+#ifndef M_AT_LAUNCH
 #define STREAMS_OUTPUT (1ull * M * N >= 1u << 24)   // where the L2 cache does not hold Y
+#endif
 #include "epilogue.cuh"
 #include "parts/pack.cuh"
 #include "parts/product.cuh"
@@ -20,8 +22,8 @@
 #define MEMORY (Memory{workspace, nullptr})
 #endif
 #define PARAMETERS \
-  const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y, \
-      unsigned char* __restrict__ workspace KEPT_PARAMETER
+  const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y \
+      SIZE_PARAMETER, unsigned char* __restrict__ workspace KEPT_PARAMETER
 
 extern "C" __global__ void __launch_bounds__(SURVEY_THREADS) __cluster_dims__(SURVEY_CLUSTER, 1, 1)
 linear_survey(PARAMETERS) {

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with W as its transposed B."""
     options = {"trans_b": True} | {name: p.options[name] for name in ("accuracy", "packed_b", "output")}
-    return gemm.KERNEL.problem(p.shape, p.dtype, options)
+    return replace(gemm.KERNEL.problem(p.shape, p.dtype, options), at_launch=p.at_launch)
 
 
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
@@ -34,7 +34,7 @@ def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Pr
 
 def constraint_on_product(constraint: Constraint) -> Constraint:
     """The same constraint on the product inside."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(c, product(p), d))
+    return replace(constraint, holds=lambda c, p, d: constraint.holds(c, product(p), d))
 
 
 ARGUMENTS = {"A": "X", "B": "W", "C": "Y"}
@@ -60,6 +60,8 @@ def fused(variant: Variant, doc: str) -> Variant:
         workspace_bytes=on_product(variant.workspace_bytes),
         tensor_maps=tensor_maps,
         supports=lambda p: variant.supports(product(p)),
+        takes_size=lambda p: variant.takes_size(product(p)),
+        is_sound_at_launch=lambda c, p, d: variant.is_sound_at_launch(c, product(p), d),
         has_room=lambda p, d: variant.has_room(product(p), d),
     )
 

@@ -16,7 +16,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_WIDTH)
-linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, Out* __restrict__ Y) {
+linear(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, Out* __restrict__ Y
+       SIZE_PARAMETER) {
   // The odd pitch keeps the columns that W is written along in different banks.
   __shared__ REAL tile_x[TILE_WIDTH][TILE_WIDTH + 1];   // [row][p]
   __shared__ REAL tile_w[TILE_WIDTH][TILE_WIDTH + 1];   // [p][column]

@@ -97,6 +97,9 @@ COMMANDS = {
         "Tune a kernel for one problem. A worker does the measuring; the default budget is 100 trials.",
     ),
     "best": Command("Tune and look up", "best:best", "Print the best known configuration, without measuring anything."),
+    "tables": Command(
+        "Tune and look up", "tables:app", "Tables: configurations for every size of an axis. Tune, show."
+    ),
     "jobs": Command("Jobs", "jobs:app", "Tuning jobs: list, show, cancel, trials."),
     "report": Command(
         "Results",

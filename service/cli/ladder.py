@@ -51,22 +51,22 @@ def measured(
 ) -> LadderReport:
     """The report of that kernel; raises what is wrong with the arguments before anything runs."""
     declared = kernel_named(kernel)
-    ladder, entry = ladder_of(declared), _device(device)
+    ladder, entry = ladder_of(declared), device_named(device)
     asked = None if shape is None else parse_shape(shape)
     scale = scale_of(ladder, entry.kind, quick=quick, shape=asked, seconds=seconds)
     scale.problem(declared, ladder.steps[-1].dtype, ladder.options)  # a wrong shape is refused before anything runs
     configurations = [one for path in known for one in read_known(path)]
-    with _alone_on(entry), _progress() as told:
+    with alone_on(entry), _progress() as told:
         return _run(entry, declared, ladder, scale, configurations, counters=counters, told=told)
 
 
-def _device(name: str | None) -> DeviceEntry:
+def device_named(name: str | None) -> DeviceEntry:
     """The device of that name; without a name the first of this machine, GPUs before the CPU."""
     entries = list_devices()
     return find_device(entries[0].name if name is None and entries else name or "cuda:0", entries)
 
 
-def _alone_on(entry: DeviceEntry) -> ExitStack:
+def alone_on(entry: DeviceEntry) -> ExitStack:
     """Holds the device until it is closed; waits some seconds for whoever has it."""
     take = partial(host_lock, entry.physical_uuid, "measuring", host_wide=entry.kind == "cuda")
     held = ExitStack()

@@ -19,10 +19,10 @@ from tilewright.service import logs
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
-data = Console(highlight=False, markup=False, soft_wrap=True)
+data = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 """stdout: the answer of the command."""
 
-notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+notes = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """stderr: progress, remarks and errors."""
 
 
@@ -73,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, not
         table.add_column(column, overflow="fold")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

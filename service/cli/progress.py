@@ -57,7 +57,8 @@ def _share(job: JobAnswer) -> float:
 def _state(job: JobAnswer) -> str:
     trials = job.budget.get("trials")
     done = f"{job.trials_done} of {trials:.0f} trials" if trials else f"{job.trials_done} trials"
-    best = f"best {milliseconds(job.best_ms)}" if job.best_ms is not None else "none measured yet"
+    has_best = job.best_ms is not None and (job.trials_done or job.state in FINISHED)  # else an earlier job's
+    best = f"best {milliseconds(job.best_ms or 0.0)}" if has_best else "none measured yet"
     return f"{job.phase}: {done}, {best}"
 
 

@@ -37,12 +37,11 @@ def check(body: bytes) -> None:
     read(body)
 
 
-def read(body: bytes) -> Any:
-    """The value; raises MalformedJSONError or RefusedJSONError."""
+def read(body: bytes, *, has_nan: bool = False) -> Any:
+    """The value, with null for NaN and infinities where `has_nan`; raises MalformedJSONError or RefusedJSONError."""
+    constant = _as_null if has_nan else _no_constant
     try:
-        value = json.loads(
-            body.decode("utf-8"), parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_object
-        )
+        value = json.loads(body.decode("utf-8"), parse_constant=constant, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise RefusedJSONError("", f"is nested deeper than {MAX_DEPTH} levels.") from None
     except UnicodeDecodeError:
@@ -105,6 +104,10 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 def _pointer(path: Sequence[str | int]) -> str:
     return "".join(f"/{escape(str(name))}" for name in path)
+
+
+def _as_null(_name: str) -> None:
+    return None
 
 
 def _no_constant(name: str) -> Any:

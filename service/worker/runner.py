@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -39,6 +40,7 @@ from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
 from tilewright.service.worker.verification import verify_claimed
+from tilewright.tuner import roofline
 from tilewright.tuner.compile.compilation import Compiler, triton_version
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
@@ -47,6 +49,7 @@ from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.loop.finals import DroppedFinalist
 from tilewright.tuner.loop.measure import ContextLostError
 from tilewright.tuner.loop.tune import Budget, Hooks, Knowledge, Progress, Trial, TuneResult, tune
+from tilewright.tuner.remains import adopt_orphans
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +150,8 @@ class Run:
 
     def _search(self) -> TuneResult:
         barred: set[Configuration] = set(patiently(lambda s: study_rows.barred(s, self.study.id)))
-        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim)
+        too_fast = partial(roofline.too_fast, self.kernel, self.problem, self.device.model)
+        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim, too_fast)
         while True:
             trials = patiently(self._prior_trials)
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
@@ -242,11 +246,7 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     try:
         entry = find_device(device_name)
-        guess = (
-            None
-            if assignment.job.verifies
-            else FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
-        )
+        guess = FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
         with (
             alone_on(entry),
             Preparation(assignment.job, epoch) as preparation,
@@ -274,6 +274,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides
     die_with(int(parent_pid))
+    adopt_orphans()
     be_killed_first()
     logs.configure()
     logs.always(job=job_id, device=device_name)

@@ -9,7 +9,9 @@ from faulty_kernels import faulty, planted
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.runtime import Runtime, UntunedWarning, WrongResultWarning
+from tilewright.tuner.devices.cuda.driver import INVALID_VALUE
+from tilewright.tuner.runtime import LaunchError, Runtime, UntunedWarning, WrongResultWarning
+from tilewright.tuner.runtime.first_use import first_use
 from tilewright.tuner.runtime.gpu import gpu_place
 
 pytestmark = [
@@ -22,10 +24,16 @@ M, N, K = 200, 136, 132
 SHAPE = {"m": M, "n": N, "k": K}
 TILED = Configuration.of("tiled", {"TILE_WIDTH": 8})
 RIGHT = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
-WRONG = "for (unsigned p0 = 0; p0 + TILE_WIDTH <= K; p0 += TILE_WIDTH)"
-"""The last terms are left out where TILE_WIDTH does not divide K."""
+WRONG = "for (unsigned p0 = 0; p0 + (TILE_WIDTH == 8 ? 8 : 1) <= K; p0 += TILE_WIDTH)"
+"""Tiles of 8 leave out the last terms where 8 does not divide K; other tiles are right."""
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+
+
+@pytest.fixture(autouse=True)
+def another_process():
+    """Nothing was used yet, as far as first uses are concerned."""
+    first_use.forget()
 
 
 @pytest.fixture
@@ -200,11 +208,160 @@ def test_nothing_is_checked_where_the_setting_is_off(torch, tmp_path, wrong_gemm
 def test_numbers_of_many_sizes_and_those_that_are_not_finite_raise_no_false_alarm(torch, tmp_path):
     problem = catalogue().get("gemm").problem(SHAPE)
     for kind, scale in enumerate([1e-40, 1e-20, 1.0, 65536.0, 1e18, float("inf"), float("nan")]):
+        first_use.forget()
         runtime = runtime_of(tmp_path / str(kind), catalogue(), problem)
         a, b, c = operands(torch)
         a[0] *= scale
+        b[:, 7] *= scale
         launch = runtime.best("gemm", **SHAPE)
         for _ in range(2):
             launch(a, b, c)
             finish(torch)
         assert states(runtime) == ["right"], scale
+
+
+def test_a_nan_beside_sums_that_overflow_is_found(torch, tmp_path, tmp_path_factory):
+    right = "C += matrix_of_block() * STRIDE_C;"
+    wrong = right + " if (row0 + y == 0 && column0 + x == 5) sum = sum - sum + Sum(0) / Sum(0);"
+    kernels = faulty(tmp_path_factory.mktemp("kernels"), "gemm", "tiled.cu", right, wrong)
+    runtime = runtime_of(tmp_path, kernels, kernels.get("gemm").problem(SHAPE))
+    a, b, c = operands(torch)
+    a[0], b[:, 5] = 1e30, 1e30
+    launch = runtime.best("gemm", **SHAPE)
+    launch(a, b, c)
+    finish(torch)
+    with pytest.warns(WrongResultWarning, match=r"1 components .* first at \(0, 5\)"):
+        launch(a, b, c)
+
+
+def test_a_launch_that_fails_leaves_the_check_to_the_next_one(torch, tmp_path):
+    problem = catalogue().get("gemm").problem(SHAPE, options={"beta_zero": False})
+    runtime = runtime_of(tmp_path, catalogue(), problem)
+    a, b, _ = operands(torch)
+    c = torch.ones(M, N, device="cuda")
+    launch = runtime.best("gemm", beta_zero=False, **SHAPE)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        launch(a, b, c)  # loads it
+    (launches,) = launch._on.values()
+    enqueue, launches._enqueue = launches._enqueue, lambda *_: INVALID_VALUE
+    with pytest.raises(LaunchError, match="CUDA_ERROR_INVALID_VALUE"):
+        launch(a, b, c, beta=3.0)
+    assert states(runtime) == ["waiting"]
+    launches._enqueue = enqueue
+    for _ in range(2):
+        launch(a, b, c, beta=3.0)
+        finish(torch)
+    assert states(runtime) == ["right"]
+
+
+def test_a_context_that_comes_after_one_that_is_gone_has_its_own_code_and_memory(drv, tmp_path):
+    import numpy as np  # noqa: PLC0415
+    from framework_arrays import PycudaArrays  # noqa: PLC0415
+
+    arrays = PycudaArrays(drv)
+    a, b = (np.random.default_rng(3).standard_normal(s).astype(np.float32) for s in [(M, K), (K, N)])
+    for number in range(4):  # the driver gives the handle of a context that is gone to the next one
+        first_use.forget()
+        runtime = runtime_of(tmp_path / str(number), catalogue(), catalogue().get("gemm").problem(SHAPE))
+        launch, context = runtime.best("gemm", **SHAPE), drv.Device(0).make_context()
+        try:
+            A, B, C = (arrays.put(one) for one in (a, b, np.zeros((M, N), np.float32)))
+            for _ in range(2):
+                launch(A, B, C)
+                drv.Context.synchronize()
+            np.testing.assert_allclose(C.get(), a @ b, **TOLERANCE)
+            del A, B, C
+        finally:
+            context.pop()
+            context.detach()
+        assert states(runtime) == ["right"]
+
+
+def test_prepare_withdraws_what_is_wrong_ahead_of_a_capture(torch, tmp_path, wrong_gemm):
+    runtime = runtime_of(tmp_path, wrong_gemm, wrong_gemm.get("gemm").problem(SHAPE))
+    a, b, c = operands(torch)
+    launch, graph = runtime.best("gemm", **SHAPE), torch.cuda.CUDAGraph()
+    with pytest.warns(WrongResultWarning), pytest.warns(UntunedWarning):
+        launch.prepare("cuda:0")
+    assert states(runtime) == ["wrong"]
+    with torch.cuda.graph(graph):
+        launch(a, b, c)
+    graph.replay()
+    assert difference(torch, c, a.double() @ b.double()) <= 1e-3
+
+
+PREPARED = {
+    "gemm": ("tiled", {"TILE_WIDTH": 8}, SHAPE, "float32", {}),
+    "gemm in bfloat16": ("tiled", {"TILE_WIDTH": 8}, SHAPE, "bfloat16", {}),
+    "gemm that reads C": ("tiled", {"TILE_WIDTH": 8}, SHAPE, "float32", {"beta_zero": False}),
+    "gemm of a batch": ("tiled", {"TILE_WIDTH": 8}, SHAPE | {"batch": 3}, "float32", {}),
+    "gemv": ("naive", {"BLOCK": 128}, {"m": 90, "n": 33}, "float64", {}),
+    "softmax": ("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "add_layer_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "linear_gated": ("tiled", {"TILE_WIDTH": 8}, {"m": 20, "n": 24, "k": 32}, "bfloat16", {}),
+    "conv2d": (
+        "direct",
+        {"THREADS": 256},
+        {"batch": 3, "height": 9, "width": 8, "channels": 4, "filters": 4, "kernel_h": 3, "kernel_w": 3, "padding": 1},
+        "float32",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PREPARED)
+def test_prepare_checks_every_kernel_that_has_rows(torch, tmp_path, kind):
+    name = kind.partition(" ")[0]
+    variant, values, shape, dtype, options = PREPARED[kind]
+    problem = catalogue().get(name).problem(shape, dtype, options)
+    runtime = runtime_of(tmp_path, catalogue(), problem, Configuration.of(variant, values))
+    runtime.best(name, dtype=dtype, **shape, **options).prepare("cuda:0")
+    (use,) = runtime.first_uses()
+    assert (use.state, use.reason) == ("right", "rows of the result are within their bounds")
+
+
+@pytest.mark.parametrize("name", ["gemm", "linear"])
+def test_prepare_checks_the_defaults_of_every_variant_that_runs_here(torch, tmp_path, name):
+    kernel, place = catalogue().get(name), gpu_place(0)
+    for dtype in ("float32", "bfloat16"):
+        problem = kernel.problem({"m": 256, "n": 384, "k": 512}, dtype)
+        for place_in_turn, configuration in enumerate(kernel.space(problem, place.limits).defaults()):
+            first_use.forget()
+            folder = tmp_path / f"{dtype}-{place_in_turn}"
+            runtime = runtime_of(folder, catalogue(), problem, configuration)
+            runtime.best(name, dtype=dtype, **problem.stated_shape).prepare("cuda:0")
+            assert states(runtime) == ["right"], configuration
+
+
+def test_prepare_packs_an_operand_of_its_own(torch, tmp_path):
+    kernel, shape = catalogue().get("gemm"), {"m": 64, "n": 200, "k": 4100}
+    problem = kernel.problem(shape, "float32", {"packed_b": True})
+    configuration = next(
+        (one for one in kernel.space(problem, gpu_place(0).limits).defaults() if one.variant == "tensor3xfp16_sm90"),
+        None,
+    )
+    if configuration is None:
+        pytest.skip("no variant packs here")
+    runtime = runtime_of(tmp_path, catalogue(), problem, configuration)
+    runtime.best("gemm", packed_b=True, **shape).prepare("cuda:0")
+    assert states(runtime) == ["right"]
+
+
+def test_operators_say_what_was_withdrawn(torch, tmp_path, wrong_gemm):
+    import tilewright.torch as tw  # noqa: PLC0415 - it needs PyTorch
+
+    answers = planted(tmp_path, wrong_gemm, wrong_gemm.get("gemm").problem(SHAPE), gpu_place(0), TILED)
+    tw.use(Runtime(only_tuned=True, answers=answers, kernels=wrong_gemm, shipped_records=False))
+    try:
+        a, b, _ = operands(torch)
+        tw.gemm(a, b)
+        finish(torch)
+        assert tw.status()[0].check.startswith("under way: tiled TILE_WIDTH=8 (predicted, from cache)")
+        with pytest.warns(WrongResultWarning), pytest.warns(tw.FallbackWarning):
+            result = tw.gemm(a, b)
+        assert difference(torch, result, a.double() @ b.double()) <= 1e-2
+        assert tw.status()[0].check.startswith("withdrawn: tiled TILE_WIDTH=8 (predicted, from cache)")
+        tw.gemm(a, b)
+        assert not tw.status()[0].is_ours
+    finally:
+        tw.use(None)

@@ -158,3 +158,27 @@ def test_functions_are_the_same_whatever_stands_around_them():
     assert is_same_function(one, other, "f")
     assert not is_same_function(one, other.replace("+", "-"), "f")
     assert not is_same_function(one, other, "g")
+
+
+@pytest.mark.parametrize("name", ["K", "k"])
+def test_a_constexpr_named_as_an_axis_has_its_size(folder, name):
+    (folder / "scale.py").write_text(SOURCE.replace("SHAPE_N", name))
+    declaration = DECLARATION.replace('shape_of("n")', 'shape_of("n", "k")')
+    (folder / "declaration.py").write_text(declaration.replace('{"n": 64}', '{"n": 64, "k": 2}'))
+    kernel = own_kernel(folder)
+    definitions = kernel.definitions(kernel.problem({"n": 100, "k": 7}), kernel.variants[0].space().default())
+    assert definitions[name] == "7"
+
+
+def test_a_parameter_of_a_triton_source_may_have_one_letter(folder):
+    (folder / "scale.py").write_text(SOURCE.replace("BLOCK", "B"))
+    declaration = folder / "declaration.py"
+    declaration.write_text(DECLARATION.replace("BLOCK", "B"))
+    assert own_kernel(folder).variants[0].space().default().values["B"] == 32
+
+
+def test_a_parameter_that_is_named_as_an_axis_keeps_its_own_value(folder):
+    (folder / "scale.py").write_text(SOURCE.replace("BLOCK", "N"))
+    (folder / "declaration.py").write_text(DECLARATION.replace("BLOCK", "N"))
+    kernel = own_kernel(folder)
+    assert kernel.definitions(kernel.problem({"n": 100}), kernel.variants[0].space().default())["N"] == "32"

@@ -17,7 +17,8 @@ from tilewright.kernels.own import own_kernel
 from tilewright.tuner.adopt.declaration import Declaration
 from tilewright.tuner.adopt.meaning import candidates, meaning, posed
 from tilewright.tuner.adopt.run import AdoptionError, intercepted
-from tilewright.tuner.adopt.source import Arguments, headers, is_known, variant_source
+from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut
+from tilewright.tuner.cuda_source.proposed import unique_name
 
 USELESS_FLAGS = re.compile(r"-O\d|-?-arch=.*|-?-gpu-architecture=.*|-?-generate-code.*|-gencode.*|-lineinfo|-?-std=.*|-v|-w|-Xptxas.*|-Wno-.*|-Xcompiler.*|-lcuda.*|-fPIC|-allow-unsupported-compiler")  # fmt: skip  # noqa: E501
 """Flags that Tilewright gives itself, or that mean nothing to NVRTC."""
@@ -118,8 +119,8 @@ def made_from(
     notes = [*record["notes"]]
     if len(kept) < len(record["flags"]):
         notes.append(f"without the flags {' '.join(flag for flag in record['flags'] if flag not in kept)}")
-    record = {**record, "flags": kept}
-    folder = made / _name(kernel_name, taken)
+    record = with_cut({**record, "flags": kept})
+    folder = made / unique_name(kernel_name, taken)
     try:
         declaration = _write(record, folder, run)
         found = meaning(own_kernel(folder, others), candidates(record))
@@ -150,8 +151,7 @@ def _write(record: Mapping[str, Any], folder: Path, run: Path) -> Declaration:
     folder.mkdir()
     (folder / source).write_text(text, encoding="utf-8")
     (folder / "declaration.py").write_text(declaration.text, encoding="utf-8")
-    for header, content in headers(record, text).items():
-        (folder / header).parent.mkdir(parents=True, exist_ok=True)
+    for header, content in record["headers"].items():
         (folder / header).write_text(content, encoding="utf-8")
     for file, kept_as in declaration.files().items():
         shutil.copy(run / file, folder / kept_as)
@@ -169,14 +169,3 @@ def _refusal(record: Mapping[str, Any]) -> str | None:
     if not any(one["kind"] == "tensor" for one in record["arguments"]):
         return "it has no array among its arguments"
     return None
-
-
-def _name(kernel_name: str, taken: Collection[str]) -> str:
-    """The kernel's name in Tilewright: lower case, and not taken."""
-    bare = kernel_name.partition("<")[0].rpartition("::")[2].strip().lower()
-    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "_", bare)) or "kernel"
-    number = 2
-    unique = name
-    while unique in taken:
-        unique, number = f"{name}_{number}", number + 1
-    return unique

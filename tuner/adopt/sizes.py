@@ -29,14 +29,15 @@ def axis_at(place: int, record: Mapping[str, Any], axes: Mapping[str, int]) -> s
 
 
 def is_for_any_size(record: Mapping[str, Any], axes: Mapping[str, int]) -> bool:
-    """Whether the kernel is told its size at run time and all of its arrays follow from it.
+    """Whether the kernel is told its size at run time, and its grid and all of its arrays follow from it.
 
-    Not where the script gives an answer, where contents are kept, where a size is written in the source, or where a
-    function computes the launch, which may know the size.
+    Not where the grid is the same for every size, where the script gives an answer, where contents are kept, where a
+    size is written in the source, or where a function computes the launch, which may know the size.
     """
     sizes = list(axes.values())
     passed = [one["value"] for one in record["arguments"] if one["kind"] == "scalar"]
     fixed = any(not isinstance(part["size"], int) for part in record["grid"])
+    fixed = fixed or all(part["size"] == 1 for part in record["grid"])
     return (
         not fixed
         and len(set(sizes)) == len(sizes)

@@ -12,13 +12,14 @@ from tilewright.kernels.dtypes import C_TYPES
 from tilewright.tuner.adopt.phrases import is_zeros
 from tilewright.tuner.adopt.run import AdoptionError
 from tilewright.tuner.cuda_source.c_types import COMMENT
+from tilewright.tuner.cuda_source.cut import Cut, cut
+from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
 _UNGUARDED = r"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()[^\n]*"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b[^\n]*", re.MULTILINE)
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll[ \t(]+(\w*loop_unroll_factor\w*)\)?[ \t]*$", re.MULTILINE)
 
 
@@ -72,7 +73,6 @@ def _with_default(text: str, name: str, default: int) -> str:
         _UNGUARDED.format(name=name),
         f"#ifndef {name}\n#define {name} {default}\n#endif",
         text,
-        count=1,
         flags=re.MULTILINE,
     )
 
@@ -121,21 +121,25 @@ def _mentions(text: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", text) is not None
 
 
-def headers(record: Mapping[str, Any], text: str) -> dict[str, str]:
-    """The texts of all files that the source includes in quotes and that are there, by the names it has for them."""
-    found: dict[str, str] = {}
+def with_cut(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the part of each source that the kernel needs, and the `headers` of the project by name."""
     folders = [Path(one) for one in record["folders"]]
     folders += [Path(flag[2:]) for flag in record["flags"] if flag.startswith("-I") and len(flag) > 2]
-    waiting = [*_INCLUDE.findall(text), *record["others"]]
-    while waiting:
-        name = waiting.pop()
-        places = (folder / name for folder in folders)
-        path = next((place for place in places if place.is_file()), None)
-        if path is None or name in found or Path(name).is_absolute() or ".." in Path(name).parts:
-            continue
-        found[name] = path.read_text(encoding="utf-8")
-        waiting += _INCLUDE.findall(found[name])
-    return found
+    sources, headers = [], dict[str, str]()
+    for one in record["sources"]:
+        taken = _cut_of(Project(one["text"], None, folders), record["kernel_name"])
+        sources.append({**one, "text": taken.text})
+        headers |= taken.headers
+    return {**record, "sources": sources, "headers": headers}
+
+
+def _cut_of(project: Project, entry: str) -> Cut:
+    """The part that the entry needs; all of it where macros make the function, or several have its name."""
+    bare = entry.partition("<")[0].rpartition("::")[2].strip()
+    found = [kernel for kernel in project.main.kernels if kernel.name == bare]
+    if len(found) != 1:
+        return Cut(project.main.text, {name: header.text for name, header in project.headers.items()})
+    return cut(project, found[0], re.findall(r"[A-Za-z_]\w*", entry))
 
 
 class Arguments:

@@ -20,6 +20,7 @@ from tilewright.tuner.adopt.script.record import initialiser
 from tilewright.tuner.capture.capture import Capture, CaptureError
 from tilewright.tuner.capture.proposals import proposals
 from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type_of
+from tilewright.tuner.cuda_source.mangled import unmangled
 from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|longlong|ulonglong)([234])")
@@ -30,7 +31,7 @@ ANY_CONSTANT = re.compile(r"__constant__[^;={}()]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)*;
 
 def adopt_launch(capture: Capture, name: str, *, target: Path, others: Sequence[Path] = ()) -> Adopted:
     """Makes the folder in `target`; raises CaptureError and AdoptionError, and leaves nothing then."""
-    launch = capture.launch(name)
+    launch = _named(capture.launch(name))
     with workplace(target) as (run, made):
         record = _record(launch, capture.folder, run)
         adopted = made_from(1, record, run, made, set(catalogue().by_name), others)
@@ -38,6 +39,15 @@ def adopt_launch(capture: Capture, name: str, *, target: Path, others: Sequence[
             raise CaptureError(f"{name} cannot be adopted: {adopted.refused}")
         (result,) = placed([adopted], target)
         return result
+
+
+def _named(launch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The launch with its function's name as the source has it; raises CaptureError."""
+    entry = unmangled(launch["entry"])
+    if entry is None:
+        fix = 'give the function that is launched a name by extern "C", or compile it by name_expressions'
+        raise CaptureError(f"{launch['name']} cannot be adopted: {launch['entry']} is a template's instance; {fix}")
+    return {**launch, "entry": entry}
 
 
 def _record(launch: Mapping[str, Any], folder: Path, run: Path) -> dict[str, Any]:
@@ -70,7 +80,6 @@ def _record(launch: Mapping[str, Any], folder: Path, run: Path) -> dict[str, Any
         "shared": found.shared,
         "sources": [{"when": {}, "text": launch["source"]}],
         "folders": [*launch["folders"], str(Path.cwd())],
-        "others": [],
         "restrictions": [],
         "arguments": arguments,
         "answer": answer if keeps else None,
@@ -116,7 +125,8 @@ def _argument(
         )
     if one.get("strided"):
         raise CaptureError(
-            f"{name} cannot be adopted: argument {place + 1} is a view with gaps; copy it before the launch"
+            f"{name} cannot be adopted: argument {place + 1} is a view with gaps, or was captured before permuted axes "
+            "were known: capture the program again; of a view with gaps, pass an array without gaps and its strides"
         )
     dtype, shape = (one["dtype"], tuple(one["shape"])) if one["kind"] == "tensor" else _pointed(kind, one["bytes"])
     argument: dict[str, Any] = {"kind": "tensor", "dtype": dtype, "shape": list(shape)}

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.tuner.cuda_source.c_types import COMMENT
-from tilewright.tuner.kernel_check.first import is_used, names_a_block, proposed_macros, values_around
+from tilewright.tuner.cuda_source.proposed import is_used, names_a_block, values_around
+from tilewright.tuner.kernel_check.parameters import default_macros
 
-_DEFINED = re.compile(r"-D[ ]?(\w{2,})=([1-9]\d*)")
+_DEFINED = re.compile(r"-D(\w{2,})=([1-9]\d*)")
+_SHORT = {"--define-macro": "-D", "--include-path": "-I", "--undefine-macro": "-U"}
+_JOINED = {"-D", "-I", "-U"}
 _WHOLE = re.compile(r"[1-9]\d*")
 
 
@@ -46,9 +49,10 @@ def proposals(launch: Mapping[str, Any], sizes: Sequence[int]) -> Proposals:
     source = COMMENT.sub(" ", launch["source"])
     entry, *template = _template(launch["entry"], source)
     made = Proposals(entry[0], [])
-    for name, (default, _) in proposed_macros(launch["source"]).items():
+    flags = joined(launch["options"])
+    for name, (default, _) in default_macros(launch["source"], flags).items():
         made.add(name, default, is_block=names_a_block(name))
-    for flag in launch["options"]:
+    for flag in flags:
         defined = _DEFINED.fullmatch(flag)
         if defined and is_used(defined[1], source):
             made.add(defined[1], int(defined[2]), is_block=names_a_block(defined[1]))
@@ -66,6 +70,20 @@ def proposals(launch: Mapping[str, Any], sizes: Sequence[int]) -> Proposals:
     made.grid = [_blocks(place, count, sizes, source, made) for place, count in enumerate(grid)]
     made.shared = _shared(launch["shared_bytes"], block, made)
     return made
+
+
+def joined(options: Sequence[str]) -> list[str]:
+    """The options with each macro, and each folder of headers, in one word: `-D`, `N=4` is `-DN=4`."""
+    words: list[str] = []
+    for option in options:
+        name, is_long, value = option.partition("=")
+        if words and words[-1] in _JOINED:
+            words[-1] += option
+        elif name in _SHORT:
+            words.append(f"{_SHORT[name]}{value}" if is_long else _SHORT[name])
+        else:
+            words.append(re.sub("^-([DIU]) +", r"-\1", option))
+    return words
 
 
 def _template(entry: str, source: str) -> list[tuple[Any, ...]]:

@@ -75,7 +75,7 @@ class Compilation:
         if not entries:
             return own
         others = variant.entries(kernel.entry, is_shared=False)
-        usual = tuple(sorted(kernel.definitions(problem, variant.space().default()).items()))
+        usual = tuple(sorted(kernel.definitions(problem, variant.space().default(), entries[0]).items()))
         shared = replace(own, source=_without(source, tuple(others)), definitions=usual, entry=entries[0])
         return replace(own, source=_without(source, tuple(entries)), shared=shared)
 

@@ -21,6 +21,9 @@ from tilewright.tuner.outcome import Outcome
 _HOST_FUNCTION = "host functions are not allowed in JIT mode"
 """NVRTC's words on a function of the host, which nvcc passes over. As one of the device it is there and not called."""
 
+_AMBIGUOUS = "more than one instance of overloaded function"
+"""NVRTC's words on a function of <cmath> that is called with a whole number, or with numbers of two types."""
+
 _LOG_CHARACTERS = 16_000
 """Kept of a log, from its beginning: a template error's tail repeats itself, and a trial's row is not a file."""
 
@@ -43,21 +46,33 @@ def compile_nvrtc(
     if "__int128" in source:
         options.append("--device-int128")
     ahead = std_headers.prelude(source)
-    if ahead:
-        source = f'{ahead}#line 1 "kernel.cu"\n{source}'
+    text = f'{ahead}#line 1 "kernel.cu"\n{source}' if ahead else source
     start = time.perf_counter()
     template = entry if "<" in entry else None
     try:
         try:
-            cubin, log = nvrtc.compile_cubin(source, options, template, headers)
+            cubin, log = _by_nvrtc(text, options, template, headers)
         except nvrtc.NvrtcError as error:
-            if _HOST_FUNCTION not in str(error):
+            if _AMBIGUOUS not in str(error):
                 raise
-            cubin, log = nvrtc.compile_cubin(source, [*options, "-default-device"], template, headers)
+            text = f'{std_headers.OVERLOADS}{ahead}#line 1 "kernel.cu"\n{source}'
+            cubin, log = _by_nvrtc(text, options, template, headers)
     except nvrtc.NvrtcError as error:
         raise TrialFailure(Outcome.COMPILE_FAILED, str(error)[:_LOG_CHARACTERS]) from error
     compile_ms = (time.perf_counter() - start) * 1e3
     return Compiled(cubin, read_resources(log, symbol_of(cubin, entry)), log[:_LOG_CHARACTERS], compile_ms)
+
+
+def _by_nvrtc(
+    source: str, options: Sequence[str], template: str | None, headers: Mapping[str, str]
+) -> tuple[bytes, str]:
+    """The cubin and the log; functions of the host that the source has are taken for the device's."""
+    try:
+        return nvrtc.compile_cubin(source, options, template, headers)
+    except nvrtc.NvrtcError as error:
+        if _HOST_FUNCTION not in str(error):
+            raise
+        return nvrtc.compile_cubin(source, [*options, "-default-device"], template, headers)
 
 
 def compile_now(work: Compilation) -> Compiled:

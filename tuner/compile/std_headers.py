@@ -89,6 +89,7 @@ _TYPES = {
     for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
 }
 _TYPES |= {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long", "ssize_t": "long"}
+_TYPES |= {"uchar": "unsigned char"}  # OpenCV's, whose headers are the host's
 _TYPES |= {"intptr_t": "long", "uintptr_t": "unsigned long", "intmax_t": "long", "uintmax_t": "unsigned long"}
 """As on Linux for x86-64, where nvcc's host compiler defines them."""
 
@@ -188,6 +189,30 @@ TILEWRIGHT_LIMITS(unsigned long long, 0, 0, ULLONG_MAX, 0, true)
 #undef TILEWRIGHT_LIMITS
 }}
 """
+
+_TWO = "pow atan2 fmod hypot fmax fmin fdim remainder copysign nextafter"
+_OF_NUMBERS = f"""
+template <class T> struct tilewright_number {{ static const bool is = false, is_whole = false; }};
+#define TILEWRIGHT_WHOLE(T) template <> struct tilewright_number<T> {{ static const bool is = true, is_whole = true; }};
+TILEWRIGHT_WHOLE(bool) TILEWRIGHT_WHOLE(char) TILEWRIGHT_WHOLE(signed char) TILEWRIGHT_WHOLE(unsigned char)
+TILEWRIGHT_WHOLE(short) TILEWRIGHT_WHOLE(unsigned short) TILEWRIGHT_WHOLE(int) TILEWRIGHT_WHOLE(unsigned)
+TILEWRIGHT_WHOLE(long) TILEWRIGHT_WHOLE(unsigned long) TILEWRIGHT_WHOLE(long long) TILEWRIGHT_WHOLE(unsigned long long)
+template <> struct tilewright_number<float> {{ static const bool is = true, is_whole = false; }};
+template <> struct tilewright_number<double> {{ static const bool is = true, is_whole = false; }};
+template <class A, class B> struct tilewright_same {{ static const bool is = false; }};
+template <class A> struct tilewright_same<A, A> {{ static const bool is = !tilewright_number<A>::is_whole; }};
+template <bool> struct tilewright_if {{}};
+template <> struct tilewright_if<true> {{ typedef double number; }};
+#define TILEWRIGHT_ONE(f) template <class T> __device__ __forceinline__ \\
+  typename tilewright_if<tilewright_number<T>::is_whole>::number f(T x) {{ return f(static_cast<double>(x)); }}
+#define TILEWRIGHT_TWO(f) template <class A, class B> __device__ __forceinline__ typename tilewright_if< \\
+  tilewright_number<A>::is && tilewright_number<B>::is && !tilewright_same<A, B>::is>::number f(A a, B b) {{ \\
+  return f(static_cast<double>(a), static_cast<double>(b)); }}
+{" ".join(f"TILEWRIGHT_ONE({name})" for name in _ONE.split())}
+{" ".join(f"TILEWRIGHT_TWO({name})" for name in _TWO.split())}
+"""
+OVERLOADS = "".join(f"{line}\n" for line in _OF_NUMBERS.replace("\\\\\n", "").strip().splitlines())
+"""`sqrt` of a whole number and `pow` of two types, as C++'s <cmath> has them and NVRTC has not: they are of doubles."""
 
 _ALL = "tilewright_std.h"
 _C = ("assert", "float", "inttypes", "limits", "math", "stddef", "stdint", "stdio", "stdlib", "string", "time")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.tree import (
     CONTAINERS,
     CudaSource,
@@ -15,6 +17,7 @@ from tilewright.tuner.cuda_source.tree import (
     descendants,
     is_macro,
     names_in,
+    scopes_of,
     text_of,
 )
 
@@ -25,26 +28,42 @@ _DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "constexpr"
 _ALWAYS = {"preproc_call", "comment", "preproc_defined", "#endif", "#if", "#ifdef", "#ifndef", "#else", "#elif"}
 _DIRECTIVE_PARTS = {"name", "condition", "value"}
 
+_C = "assert|stdint|stdio|stdlib|inttypes|float|limits|math|stddef|string"
 DEVICE_HEADERS = re.compile(
-    r"cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|cooperative_groups(?:/.*)?(?:\.h)?|mma\.h|cuda/.*|nv/.*|cub/.*"
-    r"|c?assert(?:\.h)?|c?stdint(?:\.h)?|c?stdio(?:\.h)?|c?stdlib(?:\.h)?|c?inttypes(?:\.h)?|c?float(?:\.h)?|c?limits(?:\.h)?"
-    r"|c?math(?:\.h)?|c?stddef(?:\.h)?|c?string(?:\.h)?|algorithm|type_traits|utility|limits|cuda(?:_runtime)?(?:_api)?\.h"
-    r"|device_launch_parameters\.h|vector_types\.h|device_functions\.h|curand_(?:kernel|philox4x32_x|mtgp32)\.h|sm_\d+.*\.h"
+    rf"(?:{_C})\.h|c(?:{_C})|algorithm|type_traits|utility|limits|cooperative_groups(?:/.*)?(?:\.h)?|cuda/.*|nv/.*|cub/.*"
+    r"|cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|mma\.h|cuda(?:_runtime)?(?:_api)?\.h|sm_\d+.*\.h"
+    r"|device_launch_parameters\.h|vector_types\.h|device_functions\.h|curand_(?:kernel|philox4x32_x|mtgp32)\.h"
 )
 """Headers that device code is made of. Others, such as <iostream>, serve the host code that goes."""
 
 
-def cut(source: CudaSource, kernel: KernelFunction) -> str:
-    """The source with blanks in place of what the kernel does not need.
+@dataclass(frozen=True)
+class Cut:
+    """The text that one kernel needs, and by name those of its project's headers that it needs too."""
+
+    text: str
+    headers: dict[str, str]
+
+    @property
+    def whole(self) -> str:
+        """The headers and the text, one after the other."""
+        return "\n".join([*self.headers.values(), self.text])
+
+
+def cut(project: Project, kernel: KernelFunction, also: Iterable[str] = ()) -> Cut:
+    """The source and its headers with blanks in place of what neither the kernel needs nor the names in `also`.
 
     What stays: the kernel, and by name whatever it mentions (device functions, types, constants, templates),
-    directives, macros, and includes of headers that device code uses.
+    directives, macros, and includes of headers that device code uses. Headers of which nothing is left go.
     """
-    definitions = [one for one in _definitions(source.root) if not _is_host_only(one)]
-    kept = _needed(kernel, definitions, _macros(source))
-    data = bytearray(source.data)
-    _blank(source.root, kept, data)
-    return re.sub(r"[ \t]+$", "", data.decode(), flags=re.MULTILINE)
+    everything = [one for source in project.sources for one in _definitions(source.root)]
+    definitions = [one for one in everything if not _is_host_only(one) and not _is_kernel(one)]
+    macros = _merged(map(_macros, project.sources))
+    kept, mentioned = _needed(kernel, definitions, macros, set(also))
+    needed = _needed_headers(project, kept, mentioned)
+    blanking = _Blanking(kept, frozenset(project.headers.keys() - needed), frozenset(project.missing))
+    headers = {name: blanking.of(project.headers[name]) for name in project.headers if name in needed}
+    return Cut(blanking.of(project.main), headers)
 
 
 def includes(text: str) -> Iterator[tuple[str, bool]]:
@@ -72,23 +91,56 @@ def _macros(source: CudaSource) -> dict[str, set[str]]:
     return macros
 
 
-def _needed(kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]]) -> set[int]:
-    """The ids of the definitions that the kernel's text mentions, or that those mention."""
+def _merged(several: Iterable[dict[str, set[str]]]) -> dict[str, set[str]]:
+    merged: dict[str, set[str]] = {}
+    for macros in several:
+        for name, words in macros.items():
+            merged.setdefault(name, set()).update(words)
+    return merged
+
+
+def _conditions(node: Node) -> set[str]:
+    """The names that decide conditions."""
+    found: set[str] = set()
+    for one in descendants(node):
+        if one.type in {"preproc_if", "preproc_elif"}:
+            found |= set(_WORD.findall(text_of(one.child_by_field_name("condition"))))
+        elif one.type in {"preproc_ifdef", "preproc_elifdef"}:
+            found.add(text_of(one.child_by_field_name("name")))
+    return found
+
+
+def _needed_headers(project: Project, kept: set[int], mentioned: set[str]) -> set[str]:
+    """The headers with a definition or macro that is needed, or with an include of such a header."""
+    headers = project.headers
+    needed = {name for name, one in headers.items() if any(node.id in kept for node in _definitions(one.root))}
+    macros = {name: _macros(one).keys() for name, one in headers.items()}
+    included = {name: {header for header, _ in includes(one.text)} for name, one in headers.items()}
+    while True:
+        sources = (project.main, *(headers[name] for name in needed))
+        names = mentioned.union(*(_conditions(one.root) for one in sources))
+        more = {name for name in headers.keys() - needed if names & macros[name] or included[name] & needed}
+        if not more:
+            return needed
+        needed |= more
+
+
+def _needed(
+    kernel: KernelFunction, definitions: list[Node], macros: dict[str, set[str]], also: set[str]
+) -> tuple[set[int], set[str]]:
+    """The ids of the definitions that the kernel's text mentions, or that those mention; and every name in them."""
     by_name: dict[str, list[Node]] = {}
     for one in definitions:
         for name in _defined_names(one):
             by_name.setdefault(name, []).append(one)
     own = kernel.template or kernel.node
-    kept, waiting, seen = {own.id}, [own], set[str]()
-    while waiting:
-        names = _with_macros(names_in(waiting.pop()), macros) - seen
+    kept, seen, names = {own.id}, set[str](), names_in(own) | also
+    while names := _with_macros(names, macros) - seen:
         seen |= names
-        for name in names:
-            for one in by_name.get(name, ()):
-                if one.id not in kept and not (_is_kernel(one) and name == kernel.name):
-                    kept.add(one.id)
-                    waiting.append(one)
-    return kept
+        new = [one for name in names for one in by_name.get(name, ()) if one.id not in kept]
+        kept |= {one.id for one in new}
+        names = {name for one in new for name in names_in(one)}
+    return kept, seen
 
 
 def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
@@ -104,10 +156,11 @@ def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
 def _defined_names(node: Node) -> set[str]:
     """What a file-level definition defines: the names under which others mention it."""
     if node.type == "template_declaration":
-        return {name for child in node.named_children for name in _defined_names(child)}
+        parameters = node.child_by_field_name("parameters")
+        own = names_in(parameters) if parameters is not None else set()
+        return {name for child in node.named_children for name in _defined_names(child)} - own
     if node.type == "function_definition":
-        scopes = {text_of(one) for one in descendants(node) if one.type == "namespace_identifier"}
-        return {defined_name(node)} | (scopes if "::" in text_of(node.child_by_field_name("declarator")) else set())
+        return {defined_name(node), *scopes_of(node)}
     if node.type in _TYPES:
         enumerators = {
             text_of(one.child_by_field_name("name")) for one in descendants(node) if one.type == "enumerator"
@@ -139,7 +192,9 @@ def _is_kernel(node: Node) -> bool:
 
 
 def _is_host_only(node: Node) -> bool:
-    """Whether it is a function that launches, or `main`: device code never calls it."""
+    """Whether device code never uses it: `main`, a function that launches, a variable of the host."""
+    if node.type == "declaration":
+        return _is_host_variable(node)
     function = node
     if node.type == "template_declaration":
         function = next((one for one in node.named_children if one.type == "function_definition"), node)
@@ -151,27 +206,60 @@ def _is_host_only(node: Node) -> bool:
     return defined_name(function) == "main" or any(one.type == "kernel_call_syntax" for one in descendants(function))
 
 
-def _blank(node: Node, kept: set[int], data: bytearray) -> None:
-    for child in node.children:
-        if child.type in CONTAINERS:
-            _blank(child, kept, data)
-        elif child.type == ";" and (before := child.prev_sibling) is not None and before.id in kept:
-            continue  # what ends a struct
-        elif child.id not in kept and (child.type == ";" or not _stays(child, node)):
-            for place in range(child.start_byte, child.end_byte):
-                if data[place] not in b"\r\n":
-                    data[place] = ord(" ")
+def _is_host_variable(node: Node) -> bool:
+    """Whether it is a variable that is neither constant nor in a GPU's memory; what defines a type is none."""
+    kind = node.child_by_field_name("type")
+    if kind is not None and kind.child_by_field_name("body") is not None:
+        return False
+    words = set(_WORD.findall(text_of(node).partition("=")[0]))
+    has_function = any(one.type == "function_declarator" for one in descendants(node))
+    return not has_function and not words & {*_DEVICE, "const"}
 
 
-def _stays(child: Node, parent: Node) -> bool:
-    """Whether a node at file level stays whatever the kernel mentions: braces, directives, macros, some includes."""
-    if is_macro(child) or child.type in _ALWAYS:
-        return True
-    if child.type == "preproc_include":
-        return any(DEVICE_HEADERS.fullmatch(name) or in_quotes for name, in_quotes in includes(text_of(child)))
-    if parent.type in {"namespace_definition", "linkage_specification"} or parent.type.startswith("preproc_"):
-        part = parent.field_name_for_child(parent.children.index(child))
-        return not child.is_named or part in _DIRECTIVE_PARTS
-    if child.type == "using_declaration" and "namespace" in text_of(child):
-        return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
-    return not child.is_named
+@dataclass(frozen=True)
+class _Blanking:
+    """What stays of a file: the definitions in `kept`; includes but of `dropped` headers, and of `missing` ones."""
+
+    kept: set[int]
+    dropped: frozenset[str]
+    missing: frozenset[str]
+
+    def of(self, source: CudaSource) -> str:
+        """The source's text with blanks in place of the rest."""
+        data = bytearray(source.data)
+        self._blank(source.root, data)
+        return re.sub(r"[ \t]+$", "", data.decode(), flags=re.MULTILINE)
+
+    def _blank(self, node: Node, data: bytearray) -> None:
+        for child in node.children:
+            if child.type in CONTAINERS and not self._is_empty_linkage(child):
+                self._blank(child, data)
+            elif child.type == ";" and (before := child.prev_sibling) is not None and before.id in self.kept:
+                continue  # what ends a struct
+            elif child.id not in self.kept and (child.type == ";" or not self._stays(child, node)):
+                for place in range(child.start_byte, child.end_byte):
+                    if data[place] not in b"\r\n":
+                        data[place] = ord(" ")
+
+    def _is_empty_linkage(self, node: Node) -> bool:
+        """Whether it is `extern "C"` of one definition, which goes."""
+        body = node.child_by_field_name("body") if node.type == "linkage_specification" else None
+        return body is not None and body.type != "declaration_list" and body.id not in self.kept
+
+    def _stays(self, child: Node, parent: Node) -> bool:
+        """Whether a node at file level stays whatever the kernel mentions: braces, directives, macros, includes."""
+        if is_macro(child) or child.type in _ALWAYS:
+            return True
+        if child.type == "preproc_include":
+            return any(self._is_kept(name, in_quotes=quoted) for name, quoted in includes(text_of(child)))
+        if parent.type in {"namespace_definition", "linkage_specification"} or parent.type.startswith("preproc_"):
+            part = parent.field_name_for_child(parent.children.index(child))
+            return not child.is_named or part in _DIRECTIVE_PARTS
+        if child.type == "using_declaration" and "namespace" in text_of(child):
+            return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
+        return not child.is_named
+
+    def _is_kept(self, name: str, *, in_quotes: bool) -> bool:
+        if in_quotes and name in self.dropped:
+            return False
+        return DEVICE_HEADERS.fullmatch(name) is not None or (in_quotes and name not in self.missing)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilewright.kernels.dtypes import ITEM_BYTES, REAL
-from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, type_of, without_aliases
+from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, macros_in, type_of, without_aliases
 from tilewright.tuner.cuda_source.tree import KernelFunction, fields_of_struct
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1234])")
@@ -15,6 +17,17 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 class UnclearSourceError(Exception):
     """No declaration can be made from this source."""
+
+
+class Geometry(Protocol):
+    """The axes of a declaration, and those of each of its arrays."""
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes' names."""
+
+    def shape_of(self, array: str) -> list[str]:
+        """The axes of an array."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +40,15 @@ class FirstArgument:
     components: int = 1
 
     @classmethod
-    def of(cls, part: str, kernel: KernelFunction, text: str, types: list[str]) -> FirstArgument:
-        """By the parameter as it is written; `text` is what the kernel needs of its file, `types` are its template's.
+    def of(cls, part: str, kernel: KernelFunction, text: str, types: Mapping[str, str]) -> FirstArgument:
+        """By the parameter as it is written; `text` is what the kernel needs of its file, `types` has the
+        types that stand for its template's.
 
         Raises UnclearSourceError for what cannot be passed: it names the line and what to do.
         """
         written = part
-        generic = re.sub(rf"\b({'|'.join(types)})\b", "REAL", part) if types else part
-        part = without_aliases(generic, dict(aliases_in(text)))
+        part = re.sub(r"\b\w+\b", lambda word: types.get(word[0], word[0]), part)
+        part = without_aliases(part, macros_in(text) | dict(aliases_in(text)))
         kind, is_pointer = type_of(part)
         _refuse(written, part, kind, kernel, is_pointer=is_pointer)
         name = _NAME.findall(part.partition("[")[0])[-1]
@@ -51,20 +65,21 @@ class FirstArgument:
             "vectors and to structs of numbers whose definition is in the file"
         )
 
-    def declared(self, sizes: list[str], dtype: str) -> str:
-        """The argument as the declaration states it, of a kernel with these axes that computes in that dtype."""
+    def declared(self, geometry: Geometry, dtype: str) -> str:
+        """The argument as the declaration states it, of a kernel that computes in that dtype."""
         own = "" if self.dtype in {None, dtype} else f', dtype="{self.dtype}"'
         if self.role:
-            shape = [*(f'"{axis}"' for axis in sizes), *([str(self.components)] if self.components > 1 else [])]
+            axes = (f'"{axis}"' for axis in geometry.shape_of(self.name))
+            shape = [*axes, *([str(self.components)] if self.components > 1 else [])]
             return f'Tensor("{self.name}", "{self.role}", shape_of({", ".join(shape)}){own}),'
         axis = self.name.lower()
-        value = f'lambda p: p.shape["{axis}"]' if axis in sizes else "lambda _p: 1"
+        value = f'lambda p: p.shape["{axis}"]' if axis in geometry.axes else "lambda _p: 1"
         return f'Scalar("{self.name}", {value}{own}),'
 
     @property
     def is_size(self) -> bool:
-        """Whether it is an integer passed by itself, which is taken for the size of an axis."""
-        return not self.role and self.dtype not in {None, *REAL}
+        """Whether it is an integer passed by itself, which is taken for the size of an axis; a bool or char is not."""
+        return not self.role and self.dtype not in {None, "uint8", "int8", *REAL}
 
 
 def _refuse(written: str, part: str, kind: str, kernel: KernelFunction, *, is_pointer: bool) -> None:

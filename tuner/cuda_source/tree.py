@@ -80,6 +80,11 @@ class KernelFunction:
         return text_of(self.node.child_by_field_name("body"))[1:-1]
 
     @property
+    def head(self) -> str:
+        """What stands before its body."""
+        return text_of(self.node).partition("{")[0]
+
+    @property
     def parameters(self) -> list[str]:
         """Its parameters as they are written, on one line each, without defaults."""
         function = _function_declarator(self.node)
@@ -130,6 +135,13 @@ def defined_name(node: Node) -> str:
     function = _function_declarator(node)
     named = function.child_by_field_name("declarator") if function else None
     return text_of(named).rpartition("::")[2].partition("<")[0].strip()
+
+
+def scopes_of(node: Node) -> list[str]:
+    """The names before the function's own in its definition: `Vector` of `Vector::length`."""
+    function = _function_declarator(node)
+    named = text_of(function.child_by_field_name("declarator")) if function else ""
+    return [one.partition("<")[0].strip() for one in named.split("::")[:-1]]
 
 
 def fields_of_struct(text: str, name: str) -> list[tuple[str, int]] | None:

@@ -22,6 +22,8 @@ class Product:
 
 
 _OF_CAPABILITY = {
+    (7, 0): (2048, 32, 96, 96),
+    (7, 2): (2048, 32, 96, 96),
     (7, 5): (1024, 16, 64, 64),
     (8, 0): (2048, 32, 164, 163),
     (8, 6): (1536, 16, 100, 99),
@@ -29,7 +31,10 @@ _OF_CAPABILITY = {
     (8, 9): (1536, 24, 100, 99),
     (9, 0): (2048, 32, 228, 227),
     (10, 0): (2048, 32, 228, 227),
+    (10, 3): (2048, 32, 228, 227),
+    (11, 0): (1536, 24, 228, 227),
     (12, 0): (1536, 24, 100, 99),
+    (12, 1): (1536, 24, 100, 99),
 }
 """Threads and blocks of a multiprocessor, KiB of shared memory of it and of a block (CUDA programming guide, "Technical
 Specifications per Compute Capability")."""

@@ -6,70 +6,121 @@ What no source tells is assumed: how tensors are shaped, how the kernel is launc
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.tuner.cuda_source.c_types import COMMENT
-from tilewright.tuner.cuda_source.cut import cut
+from tilewright.tuner.cuda_source.constants import ConstantArray, constant_arrays, declared
+from tilewright.tuner.cuda_source.cut import DEVICE_HEADERS, Cut, cut
+from tilewright.tuner.cuda_source.extents import Extents
 from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
+from tilewright.tuner.cuda_source.project import Project
+from tilewright.tuner.cuda_source.proposed import Values, names_a_block, unique_name, values_around, with_guards
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
-from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction
+from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
+from tilewright.tuner.kernel_check.geometry import FirstGeometry, Tuned, block_parameters
+from tilewright.tuner.kernel_check.instance import Instance, arguments_in
+from tilewright.tuner.kernel_check.parameters import default_macros
 
-_DEFINITIONS = re.compile(r"^[ \t]*#[ \t]*define\b.*$", re.MULTILINE)
-_NUMBER_DEFINED = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(?!SHAPE_|REAL)(\w{2,})[ \t]+([1-9]\d*)[ \t]*(?://.*)?$", re.MULTILINE
-)
-_GUARD = re.compile(r"#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*$")
-_WHOLE = re.compile(r"(?:unsigned|signed|int|long|short|char|size_t|auto|u?int(?:8|16|32|64)?(?:_t)?)(?:\s+\w+)*")
-_BLOCK = re.compile(r"block|thread", re.IGNORECASE)
 _INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b")
 
-MOST_THREADS, FARTHEST = 1024, 4
-"""Values are proposed up to a block's most threads, and from a quarter of the source's own to four times as much."""
-
-THREADS = 256
-"""The threads of a block where the source names no macro for them."""
-
-EXAMPLE_SIZES = (1 << 20, 1024, 128)
-"""The size of every axis, where there are one, two or three."""
+MAX_REGISTERS = "MAX_REGISTERS"
+REGISTERS: Values = 255, [32, 64, 128, 255]
+"""The registers of a thread, where the source shows nothing else to tune; 255 is the most that a GPU has."""
 
 
 @dataclass(frozen=True)
 class FirstDeclaration:
     """The files of a kernel's folder: its declaration, and its source with every parameter's macro inside #ifndef.
 
-    `file_name` is the source's, which the declaration names; `others` are kernels that the file has beside this one.
+    `file_name` is the source's, which the declaration names; `headers` are the project's by their names; `missing` are
+    those that were not found and left out; `others` are kernels that the file has beside this one.
     """
 
     name: str
     declaration: str
     source: str
     file_name: str
+    headers: dict[str, str]
+    missing: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
 
-def first_declaration(source: str, file_name: str, entry: str | None = None) -> FirstDeclaration:
+def first_declaration(
+    source: str,
+    file_name: str,
+    entry: str | None = None,
+    *,
+    here: Path | None = None,
+    folders: Sequence[Path] = (),
+    taken_names: Collection[str] = (),
+) -> FirstDeclaration:
     """Made from the source, of the function `entry` where it has several; raises UnclearSourceError.
 
-    Only the kernel and what it uses are taken along, at their lines (`cut`).
+    Only the kernel and what it uses are taken along, at their lines (`cut`). Headers in quotes are looked for in
+    `here`, the source's own folder, and in `folders`. `taken_names` are kernels that there are already.
     """
-    tree = CudaSource(source)
-    kernel = _chosen(tree, entry)
-    text = cut(tree, kernel)
-    called, types, proposed = _instance(kernel)
-    arguments = [FirstArgument.of(part, kernel, text, types) for part in kernel.parameters]
+    project = Project(source, here, folders)
+    bare, _, given = (entry or "").partition("<")
+    kernel = _chosen(project.main, bare.strip() or None)
+    instance = Instance.of(kernel, arguments_in(given) if given else None)
+    taken = cut(project, kernel, instance.names)
+    _refuse_launches(kernel)
+    arguments = [FirstArgument.of(part, kernel, taken.whole, instance.types) for part in kernel.parameters]
     if not any(argument.role in {"output", "inout"} for argument in arguments):
         raise UnclearSourceError(
             f"line {kernel.line}: {kernel.name} writes nothing: its parameters are numbers and pointers to const"
         )
-    name = re.sub(r"^[^a-z]+", "", re.sub(r"\W", "", kernel.name.lower())) or "kernel"
+    constants = list(constant_arrays(COMMENT.sub(" ", taken.whole)))
+    extents = Extents(kernel, [argument.name for argument in arguments if argument.is_size])
+    tuned = _tuned(taken, extents, constants, instance.proposed)
+    text = with_guards(taken.text)
+    if not tuned and "__launch_bounds__" not in kernel.head:
+        tuned, text = {MAX_REGISTERS: REGISTERS}, _with_registers(text, kernel)
+    name = unique_name(kernel.name, taken_names)
     file_name = re.sub(r"[^\w.+-]", "_", file_name)
-    tuned = proposed_macros(text) | proposed
+    declaration = _declaration(
+        name=name,
+        called=instance.called,
+        file_name=file_name,
+        arguments=arguments,
+        constants=constants,
+        tuned=tuned,
+        extents=extents,
+        extras=_extras(kernel, taken.whole, [*tuned]),
+    )
+    headers = {header: with_guards(one) for header, one in taken.headers.items()}
+    missing = tuple(one for one in dict.fromkeys(project.missing) if not DEVICE_HEADERS.fullmatch(one))
+    others = tuple(one.entry for one in project.main.kernels if one.node.id != kernel.node.id)
+    return FirstDeclaration(name, declaration, text, file_name, headers, missing, others)
+
+
+def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray], given: dict[str, Values]) -> dict[str, Values]:
+    """Default and values of each parameter: macros, those that are given, and threads where nothing names them."""
+    fixed = {name for array in constants for name in array.macros}  # inputs do not depend on a configuration
+    tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed} | given
+    text = COMMENT.sub(" ", taken.whole)
     if "blockDim" in text and "__shared__" not in text and not any(map(names_a_block, tuned)):
-        tuned["BLOCK_SIZE"] = THREADS, values_around(THREADS, is_block=True)
-    declaration = _declaration(name, called, file_name, arguments, tuned, _extras(kernel, text, [*tuned]))
-    others = tuple(one.entry for one in tree.kernels if one.node.id != kernel.node.id)
-    return FirstDeclaration(name, declaration, _guarded(text), file_name, others)
+        for name, threads in block_parameters(extents).items():
+            tuned[name] = threads, values_around(threads, is_block=True)
+    return tuned
+
+
+def _with_registers(text: str, kernel: KernelFunction) -> str:
+    """The source with a limit of registers on the kernel, which is all that there is to tune in it."""
+    head = re.compile(rf"__global__(?=(?:(?!__global__)[^;{{}}])*?\b{kernel.name}\s*\([^;{{}}]*\)\s*\{{)")
+    return head.sub(f"__global__ __maxnreg__({MAX_REGISTERS})", text, count=1)
+
+
+def _refuse_launches(kernel: KernelFunction) -> None:
+    """Raises UnclearSourceError where the kernel launches kernels."""
+    for one in descendants(kernel.node):
+        if one.type == "kernel_call_syntax":
+            line = one.start_point[0] + 1
+            reason = "which neither NVRTC nor the CPU device compiles. Launch from the host instead"
+            raise UnclearSourceError(f"line {line}: {kernel.name} launches a kernel itself, {reason}")
 
 
 def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
@@ -88,26 +139,6 @@ def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
     return found[0]
 
 
-def _instance(kernel: KernelFunction) -> tuple[str, list[str], dict[str, tuple[int, list[int]]]]:
-    """The entry, with REAL for types and macros for numbers; those types' names; those macros' defaults and values."""
-    words, types, proposed = [], [], {}
-    for one in kernel.template_parameters:
-        if one.kind == "typename":
-            types.append(one.name)
-            words.append("REAL")
-            continue
-        if one.kind != "bool" and not _WHOLE.fullmatch(one.kind):
-            parameter = f"{one.kind} {one.name}".strip()
-            reason = "neither a type nor a whole number: write its declaration by hand"
-            raise UnclearSourceError(f"line {kernel.line}: {kernel.name} is a template of `{parameter}`, {reason}")
-        macro, is_block = f"GIVEN_{one.name}", names_a_block(one.name)  # a macro would change the template's own name
-        own = int(one.default) if one.default.isdigit() else THREADS if is_block else 4
-        values = (int(one.default in {"true", "1"}), [0, 1]) if one.kind == "bool" else None
-        proposed[macro] = values or (own, values_around(own, is_block=is_block))
-        words.append(macro)
-    return (f"{kernel.entry}<{', '.join(words)}>" if words else kernel.entry), types, proposed
-
-
 def _extras(kernel: KernelFunction, text: str, parameters: list[str]) -> str:
     """Further arguments of the variant: what it needs of a device, its static shared memory."""
     without_comments = COMMENT.sub(" ", text)
@@ -118,68 +149,35 @@ def _extras(kernel: KernelFunction, text: str, parameters: list[str]) -> str:
     return "".join(f"\n            {one}" for one in extras)
 
 
-def proposed_macros(source: str) -> dict[str, tuple[int, list[int]]]:
-    """Default and values of each macro that is a number and is used."""
-    text, proposed = COMMENT.sub(" ", source), {}
-    for found in _NUMBER_DEFINED.finditer(text):
-        name, default = found[1], int(found[2])
-        if is_used(name, text):
-            proposed[name] = default, values_around(default, is_block=names_a_block(name))
-    return proposed
-
-
-def is_used(name: str, text: str) -> bool:
-    """Whether the text, which has no comments, uses the macro outside of definitions."""
-    return re.search(rf"\b{name}\b", _DEFINITIONS.sub(" ", re.sub(r"#[ \t]*ifn?def.*", " ", text))) is not None
-
-
-def names_a_block(name: str) -> bool:
-    """Whether a parameter of that name says how many threads a block has."""
-    return _BLOCK.search(name) is not None
-
-
-def values_around(default: int, *, is_block: bool) -> list[int]:
-    """The default and the powers of two around it; threads of a block are no more than a block may have."""
-    most = min(FARTHEST * default, MOST_THREADS) if is_block else FARTHEST * default
-    powers = (1 << e for e in range(most.bit_length()))
-    return sorted({default, *(n for n in powers if default <= FARTHEST * n and n <= most)})
-
-
-def _guarded(source: str) -> str:
-    """The source, which takes each parameter from outside where it is given."""
-
-    def guarded(found: re.Match[str]) -> str:
-        guard = _GUARD.search(source, 0, found.start())
-        is_guarded = guard is not None and guard[1] == found[1]
-        return found[0] if is_guarded else f"#ifndef {found[1]}\n{found[0]}\n#endif"
-
-    return _NUMBER_DEFINED.sub(guarded, source)
-
-
 def _declaration(
+    *,
     name: str,
-    entry: str,
+    called: str,
     file_name: str,
     arguments: list[FirstArgument],
-    tuned: dict[str, tuple[int, list[int]]],
+    constants: list[ConstantArray],
+    tuned: Tuned,
+    extents: Extents,
     extras: str,
 ) -> str:
-    sizes = [argument.name.lower() for argument in arguments if argument.is_size][:3] or ["n"]
+    numbers = [argument.name for argument in arguments if argument.is_size]
+    geometry = FirstGeometry.of(extents, numbers, tuned, [parameter for parameter in tuned if names_a_block(parameter)])
     dtypes = _dtypes({argument.dtype for argument in arguments if not argument.is_size})
-    grid, block = _geometry(sizes, [parameter for parameter in tuned if names_a_block(parameter)])
+    lines = [argument.declared(geometry, dtypes[0]) for argument in arguments]
+    lines += [declared(array, dtypes[0]) for array in constants]
     listed = ((key, own, ", ".join(map(str, values))) for key, (own, values) in tuned.items())
     choices = (f'choice("{key}", {values}, default={own}),' for key, own, values in listed)
     return _DECLARATION.format(
         name=name,
         file=file_name,
-        entry="" if name == entry else f'\n    entry="{entry}",',
+        entry="" if name == called else f'\n    entry="{called}",',
         dtypes=", ".join(f'"{dtype}"' for dtype in dtypes),
-        arguments="\n        ".join(argument.declared(sizes, dtypes[0]) for argument in arguments),
-        grid=", ".join(grid),
-        block=", ".join(block),
+        arguments="\n        ".join(lines),
+        grid=", ".join(geometry.grid),
+        block=", ".join(geometry.block),
         parameters="\n                ".join(choices),
         extras=extras,
-        shape=", ".join(f'"{axis}": {EXAMPLE_SIZES[len(sizes) - 1]}' for axis in sizes),
+        shape=", ".join(f'"{axis}": {size}' for axis, size in geometry.example.items()),
     )
 
 
@@ -190,14 +188,6 @@ def _dtypes(used: set[str | None]) -> list[str]:
     if halves:
         return halves[:1]
     return ["float64"] if "float64" in used and "float32" not in used else ["float32"]
-
-
-def _geometry(sizes: list[str], blocks: list[str]) -> tuple[list[str], list[str]]:
-    """Grid and block as Python expressions: a thread for each element, x along the last axis."""
-    threads = [*(f"c.{parameter}" for parameter in blocks[:3]), *([] if blocks else ["256"])]
-    block = [*threads[: len(sizes)], "1", "1", "1"][:3]
-    grid = [f'-(-p.shape["{axis}"] // {per_block})' for axis, per_block in zip(reversed(sizes), block, strict=False)]
-    return [*grid, "1", "1"][:3], block
 
 
 _DECLARATION = '''\
@@ -212,8 +202,11 @@ from tilewright.kernels.space import choice
 
 
 def launch(c, p):
-    """A thread for each element; x runs along the last axis."""
-    return Launch(grid=({grid}), block=({block}))
+    """A thread for each element, as far as the source shows it."""
+    return Launch(
+        grid=({grid}),
+        block=({block}),
+    )
 
 
 KERNEL = Kernel(

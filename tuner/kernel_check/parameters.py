@@ -15,11 +15,14 @@ from tilewright.kernels.own import example
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.compile.std_headers import without_cuda_headers
 from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, aliases_in, dtype_of, type_of, without_aliases
+from tilewright.tuner.cuda_source.proposed import Values, names_a_block, proposed_macros, values_around
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, find_compiler
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>.*$", re.MULTILINE)
+_ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
+_MACRO = re.compile(r"^#define (\w+) (\S.*)$", re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+).*$", re.MULTILINE)
 _NOT_FOUND = re.compile(r"fatal error: '?([^:']+?)'?(?:: No such file| file not found)")
 _BYTES = frozenset({"char", "unsigned char", "signed char", "uint8_t"})
@@ -58,6 +61,37 @@ def _text(kernel: Kernel, variant: Variant, problem: Problem, compiler: HostComp
     flags = ["-P", *(f"-D{name}={value}" for name, value in macros.items())]
     ran = _preprocessed(source, compiler, flags)
     return None if ran is None or ran.returncode else ran.stdout
+
+
+def default_macros(source: str, flags: Sequence[str] = ()) -> dict[str, Values]:
+    """Default and values of each macro that is a number and is used, as these flags let the source define it.
+
+    One that conditions define differently is left out where no compiler is here to tell.
+    """
+    proposed = proposed_macros(source)
+    named = _DEFINE.findall(source)
+    several = {name for name in proposed if named.count(name) > 1}
+    if not several:
+        return proposed
+    found = _defined(source, [flag for flag in flags if flag.startswith(("-D", "-U"))])
+    one = {name: text for name, text in found.items() if name in several and text.isdigit() and int(text)}
+    known = {name: values_around(int(text), is_block=names_a_block(name)) for name, text in one.items()}
+    return {
+        name: (int(one[name]), known[name]) if name in known else values
+        for name, values in proposed.items()
+        if name not in several or name in known
+    }
+
+
+def _defined(source: str, flags: Sequence[str]) -> dict[str, str]:
+    """Every macro that is defined at the end of the source, as a GPU's compiler reads it; none without a compiler."""
+    try:
+        compiler = find_compiler()
+    except NoCompilerError:
+        return {}
+    text = _ANY_INCLUDE.sub("", source)
+    ran = _preprocessed(text, compiler, ["-dM", "-D__CUDACC__", "-D__CUDACC_RTC__", "-D__CUDA_ARCH__=900", *flags])
+    return dict(_MACRO.findall(ran.stdout)) if ran is not None and not ran.returncode else {}
 
 
 def _preprocessed(source: str, compiler: HostCompiler, flags: Sequence[str]) -> subprocess.CompletedProcess[str] | None:

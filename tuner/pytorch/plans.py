@@ -6,7 +6,7 @@ The decision is made once for each operator, layouts and numbers, and kept until
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,9 @@ from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.kernels.problem import Problem
     from tilewright.tuner.runtime.choice import Choice
+    from tilewright.tuner.runtime.first_use.first_use import FirstUse
     from tilewright.tuner.runtime.launcher import BoundLaunch, Launcher
     from tilewright.tuner.runtime.runtime import Runtime
 
@@ -44,13 +46,27 @@ class Posed:
 
 
 class Decision(NamedTuple):
-    """What an operator does for one kind of call, and why. `is_ours`: it launches a tuned kernel."""
+    """What an operator does for one kind of call, and why. `is_ours`: it launches a tuned kernel.
+
+    `check`: of configurations that were never verified at their shape whether that was checked, is pending, or why one
+    was withdrawn; empty where there is nothing to check.
+    """
 
     operator: str
     call: str
     device: str
     is_ours: bool
     reason: str
+    check: str = ""
+
+
+class _Use(NamedTuple):
+    """A configuration that was decided on, and what has to be asked to have it verified."""
+
+    use: FirstUse
+    launcher: Launcher
+    problem: Problem
+    device: str
 
 
 class _Process:
@@ -59,6 +75,8 @@ class _Process:
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
         self.decisions: dict[Hashable, Decision] = {}
+        self.uses: dict[Hashable, list[_Use]] = {}  # by the same keys, all that were not verified at their shape
+        self.is_listening = False
         self.warned: dict[tuple[str, type[Exception]], Exception] = {}
         self.era = 0  # plans of an earlier one are made anew
 
@@ -72,7 +90,7 @@ def use(runtime: Runtime | None) -> None:
     Make it with `only_tuned=True`: otherwise problems without a result run with a kernel's default configuration.
     """
     _PROCESS.runtime = runtime
-    _PROCESS.decisions, _PROCESS.warned = {}, {}
+    _PROCESS.decisions, _PROCESS.uses, _PROCESS.warned = {}, {}, {}
     look_again()
 
 
@@ -90,12 +108,49 @@ def runtime() -> Runtime:
     """The runtime in use; raises TunerError where the environment's settings are wrong."""
     from tilewright.tuner.runtime.runtime import default_runtime  # noqa: PLC0415 - see above
 
+    if not _PROCESS.is_listening:
+        from tilewright.tuner.runtime.first_use.first_use import LISTENERS  # noqa: PLC0415 - see above
+
+        _PROCESS.is_listening = True
+        LISTENERS.append(lambda _use, _finding: look_again())  # the next answer may say that the library is faster
     return _PROCESS.runtime or default_runtime(only_tuned=True)
 
 
 def status() -> list[Decision]:
-    """Every kind of call so far, and what runs it."""
-    return list(_PROCESS.decisions.values())
+    """Every kind of call so far, what runs it, and what was checked."""
+    return [decision._replace(check=_checks(key)) for key, decision in _PROCESS.decisions.items()]
+
+
+def _checks(key: Hashable) -> str:
+    return "; ".join(str(one.use) for one in _PROCESS.uses.get(key, ()))
+
+
+MOST_REPEATS = 8
+"""Of a function whose configurations are wrong one after another."""
+
+
+def prepare(function: Callable[..., Any] | None = None, *arguments: Any, **named: Any) -> list[Decision]:
+    """Calls the function, then verifies what its operators decided on; returns `status()`.
+
+    The function is a model or anything else that calls operators; None: what was decided in calls before. Waits until
+    all that was never verified at its shape was launched on random numbers and compared; where something was wrong, and
+    so withdrawn, the function is called once more. For programs that capture CUDA graphs, in which nothing is checked.
+    """
+    from tilewright.tuner.runtime.errors import LaunchError  # noqa: PLC0415 - see above
+
+    for _ in range(MOST_REPEATS):
+        if function is not None:
+            function(*arguments, **named)
+        before = era()
+        for one in [use for uses in list(_PROCESS.uses.values()) for use in uses if use.use.state not in _SETTLED]:
+            with suppress(LaunchError):  # there is no other configuration; the next call runs as PyTorch's own
+                one.launcher.prepare_for(one.problem, one.device)
+        if function is None or era() == before:
+            break
+    return status()
+
+
+_SETTLED = {"right", "wrong"}
 
 
 def layout_key(argument: Any) -> Hashable:
@@ -279,12 +334,17 @@ class Plans:
         return ready
 
     def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | None:
-        launcher, _, choice = self._found(output, arguments)
+        launcher, posed, choice = self._found(output, arguments)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         if choice.library_faster:
             self._keep(key, arguments, is_ours=False, reason=f"the library was faster than {words}")
             return None
         self._keep(key, arguments, is_ours=True, reason=words)
+        problem, device = launcher.posed(*posed.arrays)
+        use = launcher.first_use(problem, device, choice)
+        uses = _PROCESS.uses.setdefault((self._name, key), [])
+        if use is not None and all(one.use is not use for one in uses):
+            uses.append(_Use(use, launcher, problem, device))
         return launcher
 
     def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
@@ -295,7 +355,7 @@ class Plans:
             if isinstance(one, Tensor) and (one.layout is not torch.strided or one.is_neg() or one.is_conj()):
                 raise NoKernelError("what lies in memory is not the matrix: it is sparse, negated or conjugated")
         posed = self._pose(output, *arguments)
-        launcher = runtime().best(self._kernel, dtype=str(first.dtype).removeprefix("torch."), **posed.named)
+        launcher = runtime().launcher(self._kernel, posed.named, dtype=str(first.dtype).removeprefix("torch."))
         return Found(launcher, posed, launcher.choice(*posed.arrays))
 
     def _keep(self, key: Hashable, arguments: Sequence[Any], *, is_ours: bool, reason: str) -> None:

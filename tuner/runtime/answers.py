@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ class AnswerCache:
         self._clock = clock
 
     def get(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
-        """The service's answer within a day (`even_old`: ever), where this version can still use it."""
+        """The service's answer within a day (`even_old`: ever), where this version can still use it.
+
+        What was measured with a faulty source, since corrected, is a prediction.
+        """
         path = self._path(problem, place)
         try:
             stored = json.loads(path.read_bytes())
@@ -51,6 +55,8 @@ class AnswerCache:
             return None
         if not is_admitted(kernel, problem, place.limits, choice.configuration):
             return None
+        if kernel.was_corrected(choice.configuration.variant, str(source_hash)):
+            return replace(choice, match="predicted")
         return choice if kernel.has_source(choice.configuration.variant, str(source_hash)) else None
 
     def put(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:

@@ -63,6 +63,13 @@ def current_handle() -> int:
     return context.value or 0
 
 
+def current_id() -> int:
+    """The number of the current context, which no other context of the process ever has; a handle may come back."""
+    mine = OF_THREAD.scratch
+    call("cuCtxGetId", None, mine.context_id_at)
+    return mine.context_id.value
+
+
 def current_ordinal() -> int | None:
     """The GPU of the current context; None where no context is current."""
     start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from operator import or_
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from tilewright.tuner.runtime.contexts import (
     check_memory,
     context_of,
     current_handle,
+    current_id,
     current_ordinal,
     look_up,
     primary,
@@ -43,14 +44,16 @@ from tilewright.tuner.runtime.contexts import (
 )
 from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, LaunchError, WrongDeviceError, warn
 from tilewright.tuner.runtime.first_use.chooses import Chooses
-from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
+from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import rows_check
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.workspaces import Workspaces, capture_id
 
-_MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_LEGACY = 0  # the default stream
 _MOST_KNOWN = 256
 """Combinations of addresses of which a launch remembers the allocations: about 2 kB each."""
 
@@ -113,8 +116,9 @@ class CudaLaunches:
         loaded = None if is_without else self._trusted.get((mine.context_id.value, ordinal))
         if loaded is None or reduce(or_, addresses) % ALIGNMENT or 0 in addresses:
             self.launch(addresses, scalars, stream, ordinal)
-            if not is_without:
-                self._trusted[mine.context_id.value, ordinal] = self._loaded[mine.context_id.value]
+            launched = None if is_without else self._loaded.get(mine.context_id.value)
+            if launched is not None:
+                self._trusted[mine.context_id.value, ordinal] = launched
             return
         try:
             words = loaded.spare.pop()
@@ -132,14 +136,33 @@ class CudaLaunches:
         packed: PackedOperand | None = None,
     ) -> None:
         """Launches with these words, which it gives back."""
-        check = loaded.check
+        check, checked = loaded.check, None
         if check is not None:
             if check.is_over and not self._stands(loaded):
                 self.launch(addresses, scalars, stream, None, packed)
                 return
-            check = check.taken(stream)
-            if check is not None:
-                check.before(addresses, scalars, stream)
+            checked = check.taken(stream)
+            if checked is not None:
+                checked.before(addresses, scalars)
+        try:
+            self._enqueue_all(loaded, words, addresses, scalars, stream, packed)
+        except BaseException:
+            if checked is not None:
+                checked.abandon()
+            raise
+        loaded.spare.append(words)
+        if checked is not None:
+            checked.after()
+
+    def _enqueue_all(
+        self,
+        loaded: LoadedKernel,
+        words: LaunchArguments,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        stream: int,
+        packed: PackedOperand | None,
+    ) -> None:
         if loaded.workspaces is not None:
             addresses = (*addresses, loaded.workspaces.address(stream))
         if packed is not None and loaded.kept_bytes:
@@ -150,12 +173,6 @@ class CudaLaunches:
             words.change(stream, scalars)
         if loaded.constants:
             loaded.fill(addresses, stream)
-        self._enqueue_all(words)
-        loaded.spare.append(words)
-        if check is not None:
-            check.after(stream)
-
-    def _enqueue_all(self, words: LaunchArguments) -> None:
         for step in words.steps:
             status = self._enqueue(*step)
             if status:
@@ -166,10 +183,14 @@ class CudaLaunches:
         check, loaded.check = loaded.check, None
         if check is None or check.settle():
             return True
-        with self._lock:
-            self._trusted = {}
-            self._loaded = {number: one for number, one in self._loaded.items() if one.use is not check.use}
+        self._withdraw(check.use)
         return False
+
+    def _withdraw(self, use: FirstUse, _finding: Finding | None = None) -> None:
+        """Loads another configuration for the next launch, in every context that has this one."""
+        with self._lock:
+            self._trusted = {key: one for key, one in self._trusted.items() if one.use is not use}
+            self._loaded = {number: one for number, one in self._loaded.items() if one.use is not use}
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
         """Packs the operand at that address in the current context, or where none is in its own."""
@@ -186,12 +207,42 @@ class CudaLaunches:
             loaded.kept(packed, addresses, stream)
 
     def prepare(self, ordinal: int) -> None:
-        """Compiles and loads for that GPU: in the current context where it is that GPU's, else in the primary one."""
-        if current_ordinal() == ordinal:
-            self.prepared()
-            return
-        with pushed(primary(ordinal)):
-            self.prepared()
+        """Compiles, loads and verifies for that GPU: in its current context where it has one, else in the primary one.
+
+        Waits for the GPU where the configuration was not verified at this shape.
+        """
+        with pushed(current_handle() if current_ordinal() == ordinal else primary(ordinal)):
+            while not self._is_verified(self.prepared()):
+                pass  # another one was loaded, which ends at the default
+
+    def _is_verified(self, loaded: LoadedKernel) -> bool:
+        """Whether the configuration may stay; what is wrong is not launched again."""
+        check, use = loaded.check, loaded.use
+        if check is not None and check.is_under_way:
+            with allowed_while_capturing():
+                call("cuCtxSynchronize")
+        if check is not None and check.is_over and not self._stands(loaded):
+            return False
+        if use is None or verified(use, partial(self._launch_copies, loaded)):
+            return True
+        self._withdraw(use)
+        return False
+
+    def _launch_copies(self, loaded: LoadedKernel, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
+        """One launch on copies of the host's memory, in the declared order; the outputs are there when it returns."""
+        with allowed_while_capturing():
+            copies = [KeptMemory(one.nbytes) for one in memory]
+            for one, copy in zip(memory, copies, strict=True):
+                size = ctypes.c_size_t(one.nbytes)
+                call("cuMemcpyHtoD_v2", ctypes.c_uint64(copy.address), ctypes.c_void_p(one.ctypes.data), size)
+            packed = PackedOperand(self._kernel.packed, None) if self._problem.options.get("packed_b") else None
+            addresses = tuple(copy.address for copy in copies)
+            self._enqueue_all(loaded, loaded.words(), addresses, scalars, _LEGACY, packed)
+            call("cuStreamSynchronize", ctypes.c_void_p(_LEGACY))
+            for tensor, one, copy in zip(self._kernel.tensors, memory, copies, strict=True):
+                if tensor.role != "input":
+                    size = ctypes.c_size_t(one.nbytes)
+                    call("cuMemcpyDtoH_v2", ctypes.c_void_p(one.ctypes.data), ctypes.c_uint64(copy.address), size)
 
     def prepared(self) -> LoadedKernel:
         """The kernel in the current context, loaded now where it is not yet."""
@@ -205,18 +256,15 @@ class CudaLaunches:
                     raise WrongDeviceError(
                         f"this launcher is for cuda:{self._only}, but the current context is on cuda:{ordinal}"
                     )
-                self._loaded[number] = self._choices.loaded(
-                    self._kernel,
-                    self._problem,
-                    gpu_place(ordinal),
-                    lambda choice: LoadedKernel(
-                        self._kernel,
-                        self._problem,
-                        choice,
-                        ordinal,
-                        self._choices.first_use(self._problem, gpu_place(ordinal), choice),
-                    ),
-                )
+                place = gpu_place(ordinal)
+
+                def load(choice: Choice) -> LoadedKernel:
+                    use = self._choices.first_use(self._kernel, self._problem, place, choice)
+                    if use is not None:
+                        use.listen(self._withdraw)
+                    return LoadedKernel(self._kernel, self._problem, choice, ordinal, use)
+
+                self._loaded[number] = self._choices.loaded(self._kernel, self._problem, place, load)
             return self._loaded[number]
 
 
@@ -249,12 +297,12 @@ class LoadedKernel:
         self.kept_bytes = variant.kept_bytes(problem)
         self._maps = variant.tensor_maps(values, problem)
         sizes = (problem.shape["n"], problem.shape["k"]) if self.kept_bytes else ()
-        self._key = self._context, choice.configuration.variant, *sizes, self.kept_bytes
+        self._key = current_id(), choice.configuration.variant, *sizes, self.kept_bytes
         for loaded, geometry in zip(self._functions, self._geometries, strict=True):
             if geometry.shared_bytes:
-                call("cuFuncSetAttribute", loaded, _MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
+                call("cuFuncSetAttribute", loaded, MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
         self.spare: list[LaunchArguments] = []
-        self.use, self.check = use, rows_check(kernel, problem, use, self._context)
+        self.use, self.check = use, rows_check(kernel, problem, use, current_id())
 
     def look(self, addresses: tuple[int, ...], words: LaunchArguments) -> list[Allocation]:
         """The allocations of the addresses; raises LaunchError where this kernel may not use one here."""
@@ -379,6 +427,16 @@ def _load(
     except TrialFailure as failure:
         raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
     return *_functions(compiled, entries, kernel, problem), compiled.launch
+
+
+def load_functions(
+    kernel: Kernel, problem: Problem, choice: Choice, ordinal: int, entries: Sequence[str]
+) -> list[ctypes.c_void_p]:
+    """The functions in the current context, compiled where they are not yet; raises LaunchError."""
+    functions, constants, compiled = _load(kernel, problem, choice, ordinal, entries)
+    if constants or compiled is not None:
+        raise LaunchError(f"{kernel.name}: neither constants nor Triton functions have a size from the launch")
+    return functions
 
 
 def _functions(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.errors import OwnFunctionError, TrialFailure
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
-from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
+from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.packed import PackedOperand
 
@@ -54,21 +56,47 @@ class HostLaunches:
     ) -> None:
         """As `HostFunction.launch`."""
         function, use = self._function or self._loaded(), self._use
-        rows = None
-        if use is not None and use.state == "waiting" and use.take():
-            from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415 - seldom needed
+        if use is None or use.state != "waiting" or not use.take():
+            function.launch(addresses, scalars, stream, ordinal, packed)
+            return
+        from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415 - seldom needed
 
-            rows = HostRows(self._kernel, self._problem)
-            if not rows.is_possible:
-                use.give_up(f"{self._kernel.name} does not say which of its results are rows")
-                rows = None
-        if rows is not None:
+        rows = HostRows(self._kernel, self._problem)
+        if rows.why_not:
+            use.give_up(rows.why_not)
+            function.launch(addresses, scalars, stream, ordinal, packed)
+            return
+        try:
+            check_addresses(self._kernel, self._problem, addresses)  # before anything reads them
             rows.before(addresses, scalars)
-        function.launch(addresses, scalars, stream, ordinal, packed)
-        if rows is not None and use is not None:
-            use.settle(rows.after(addresses))
-        if use is not None and use.state == "wrong":
-            self._function = None  # the next call looks for another
+            function.launch(addresses, scalars, stream, ordinal, packed)
+        except BaseException:
+            use.release()
+            raise
+        try:
+            finding = rows.after(addresses)
+        except OwnFunctionError as error:  # the call itself has done what it should
+            use.give_up(str(error))
+        else:
+            use.settle(finding)
+
+    def prepare(self, _ordinal: int) -> None:
+        """Compiles, loads and verifies."""
+        while True:
+            function, use = self._function or self._loaded(), self._use
+            if use is None or verified(use, partial(self._launch_on, function)):
+                return
+            self._withdraw(use)
+
+    @staticmethod
+    def _launch_on(function: HostFunction, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
+        function.launch(tuple(one.ctypes.data for one in memory), scalars, 0, None)
+
+    def _withdraw(self, use: FirstUse, _finding: Finding | None = None) -> None:
+        """Loads another configuration for the next launch."""
+        with self._lock:
+            if self._use is use:
+                self._function = self._use = None
 
     def _loaded(self) -> HostFunction:
         with self._lock:
@@ -79,8 +107,10 @@ class HostLaunches:
             return self._function
 
     def _with_use(self, choice: Choice) -> tuple[HostFunction, FirstUse | None]:
-        function = HostFunction(self._kernel, self._problem, choice)
-        return function, self._choices.first_use(self._problem, host_place(), choice)
+        use = self._choices.first_use(self._kernel, self._problem, host_place(), choice)
+        if use is not None:
+            use.listen(self._withdraw)
+        return HostFunction(self._kernel, self._problem, choice), use
 
 
 class HostFunction:
@@ -91,7 +121,7 @@ class HostFunction:
 
     def __init__(self, kernel: Kernel, problem: Problem, choice: Choice) -> None:
         try:
-            path, _ = _builder(default_cache()).program(kernel, problem, choice.configuration, LIBRARY)
+            path, _ = builder_of_process().program(kernel, problem, choice.configuration, LIBRARY)
         except TrialFailure as failure:
             raise LaunchError(f"{kernel.name} {choice.configuration} does not compile: {failure.log}") from failure
         values, variant = choice.configuration.values, kernel.variant(choice.configuration.variant)
@@ -100,14 +130,14 @@ class HostFunction:
         library = ctypes.CDLL(str(path))
         self._run, self._fill = library.host_library_launch, library.host_library_fill
         self._constants = {tensor.symbol: tensor.size_bytes(problem) for tensor in kernel.constants}
-        self._lock = _lock_of(str(path))
+        self._lock = lock_of(str(path))
         self._sizes = (ctypes.c_uint * len(sizes))(*sizes)
         self._types = [
             np.ctypeslib.as_ctypes_type(argument.dtype_for(problem)) if isinstance(argument, Scalar) else None
             for argument in kernel.parameters
         ]
         self._checked: set[tuple[int, ...]] = set()
-        self._workspace = _zeros(variant.workspace_bytes(values, problem))
+        self._workspace = zeros(variant.workspace_bytes(values, problem))
 
     def launch(
         self,
@@ -143,17 +173,24 @@ class HostFunction:
             self._run(self._sizes, values)
 
 
+def builder_of_process() -> HostBuilder:
+    """The builder with the cache that the environment names."""
+    return _builder(default_cache())
+
+
 @cache
 def _builder(folder: Path) -> HostBuilder:
     return HostBuilder(find_compiler(), folder)
 
 
 @cache
-def _lock_of(_path: str) -> ForkSafeLock:
+def lock_of(_path: str) -> ForkSafeLock:
+    """The lock of the library at that path: its launches follow each other."""
     return ForkSafeLock()
 
 
-def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None:
+def zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None:
+    """Memory of that size, aligned as workspaces are promised to be; None for 0."""
     if size_bytes == 0:
         return None
     memory = np.zeros(size_bytes + _ALIGNMENT, np.uint8)

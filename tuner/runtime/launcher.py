@@ -16,6 +16,7 @@ from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Reader
@@ -31,6 +32,8 @@ class _Launches(Protocol):
         packed: PackedOperand | None = None,
         /,
     ) -> None: ...
+
+    def prepare(self, ordinal: int, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -138,14 +141,20 @@ class Launcher:
             return BoundLaunch(launches.launch_fresh, scalars, plan.stream, ordinal)
         return BoundLaunch(plan.launch, scalars, plan.stream, plan.ordinal)
 
-    def prepare(self, device: str | None = None) -> None:
-        """Compiles and loads for arrays as asked, row-major, so that no launch on that device has to."""
-        name = self._device(device)
-        if self._is_empty:
-            return
-        launches = self._launches(self.problem, name)
-        if isinstance(launches, CudaLaunches):
-            launches.prepare(_ordinal(name))
+    def prepare(self, *arrays: Any, device: str | None = None, **named: Any) -> None:
+        """Compiles, loads and verifies, so that no launch on such arrays has to; waits until that is done.
+
+        Arrays as for `choice`; nothing of them is read. A configuration that was not verified at this shape is launched
+        on random numbers, and withdrawn where some rows of the results are wrong. Raises LaunchError.
+        """
+        if len(arrays) == 1 and isinstance(arrays[0], str):
+            self.prepare(device=arrays[0])
+        elif not self._is_empty:
+            self.prepare_for(*self._posed(arrays, named, device))
+
+    def prepare_for(self, problem: Problem, device: str) -> None:
+        """As `prepare`, for what arrays pose on a resolved device."""
+        self._launches(problem, device).prepare(_ordinal(device) if device != "cpu" else 0)
 
     def choice(self, *arrays: Any, device: str | None = None, **named: Any) -> Choice:
         """The configuration that is launched on such arrays, and where it comes from.
@@ -155,13 +164,25 @@ class Launcher:
         """
         if len(arrays) == 1 and isinstance(arrays[0], str):
             return self.choice(device=arrays[0])
+        problem, on = self._posed(arrays, named, device)
+        return self._choices.choose(self.kernel, problem, place_of(on))
+
+    def first_use(self, problem: Problem, device: str, choice: Choice) -> FirstUse | None:
+        """What is to be checked of that choice, for what arrays pose on a resolved device; None for nothing."""
+        return self._choices.first_use(self.kernel, problem, place_of(device), choice)
+
+    def posed(self, *arrays: Any) -> tuple[Problem, str]:
+        """The problem that such arrays pose, and their device, resolved."""
+        return self._posed(arrays, {}, None)
+
+    def _posed(self, arrays: Sequence[Any], named: Mapping[str, Any], device: str | None) -> tuple[Problem, str]:
+        """The problem that arrays pose, or without any the launcher's own, and the device, resolved."""
         if not arrays and not named:
-            return self._choices.choose(self.kernel, self.problem, place_of(self._device(device)))
+            return self.problem, self._device(device)
         arrays, _ = self._sorted_out(arrays, named)
         readers = [READERS[type(array)] for array in arrays]
         problem, kind, ordinal = self._laid_out(readers, [r.read(a)[1] for r, a in zip(readers, arrays, strict=True)])
-        where = kind if ordinal is None else f"{kind}:{ordinal}"
-        return self._choices.choose(self.kernel, problem, place_of(self._device(device or where)))
+        return problem, self._device(device or (kind if ordinal is None else f"{kind}:{ordinal}"))
 
     def _device(self, device: str | None) -> str:
         """The named device, else the current GPU, else the CPU where there is no driver."""
@@ -211,22 +232,8 @@ class Launcher:
 
     def _sorted_out(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[float, ...]]:
         """Tensors and scalars in the declared order."""
-        if len(arrays) > self._count:
-            raise LaunchError(f"{self.kernel.name} takes {self._count} arrays: {', '.join(self._tensors)}")
-        given, numbers = dict(zip(self._tensors, arrays, strict=False)), dict[str, Any]()
-        known = {argument.name for argument in self.kernel.arguments}
-        for name, value in named.items():
-            if name not in known:
-                raise ArgumentError(
-                    name, f"{self.kernel.name} has no such argument", f"It has {', '.join(sorted(known))}"
-                )
-            if name in given:
-                raise ArgumentError(name, "is given twice", "Give it by place or by name")
-            (given if name in self._tensors else numbers)[name] = value
-        for name in self._tensors:
-            if given.get(name) is None:
-                raise ArgumentError(name, "is missing", f"Give {', '.join(self._tensors)}")
-        return tuple(given[name] for name in self._tensors), self.scalars(**numbers)
+        given, numbers = given_arrays(self.kernel, self._tensors, arrays, named)
+        return given, self.scalars(**numbers)
 
 
 class PackedLauncher(Launcher):
@@ -267,11 +274,11 @@ class PackedLauncher(Launcher):
         plan.launch(tuple(addresses), scalars, handle, plan.ordinal, packed)
         return self._written(arrays)
 
-    def choice(self, *arrays: Any, device: str | None = None, **named: Any) -> Choice:
+    def _posed(self, arrays: Sequence[Any], named: Mapping[str, Any], device: str | None) -> tuple[Problem, str]:
         """As `Launcher`'s; the operand may be packed or not."""
-        arrays = tuple(a.array if isinstance(a, PackedOperand) else a for a in arrays)
+        arrays = [a.array if isinstance(a, PackedOperand) else a for a in arrays]
         named = {name: a.array if isinstance(a, PackedOperand) else a for name, a in named.items()}
-        return super().choice(*arrays, device=device, **named)
+        return super()._posed(arrays, named, device)
 
     def _unpacked(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], PackedOperand]:
         place = self._tensors.index(self.kernel.packed)
@@ -280,6 +287,29 @@ class PackedLauncher(Launcher):
             name = self.kernel.packed
             raise ArgumentError(name, "is not packed, and this problem has packed_b", f"Give what pack({name}) returns")
         return (*arrays[:place], packed.array, *arrays[place + 1 :]), packed
+
+
+def given_arrays(
+    kernel: Kernel, tensors: Sequence[str], arrays: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The kernel's tensors in the declared order, given by place or by name, and the numbers by name.
+
+    Raises LaunchError, or ArgumentError naming the argument.
+    """
+    if len(arrays) > len(tensors):
+        raise LaunchError(f"{kernel.name} takes {len(tensors)} arrays: {', '.join(tensors)}")
+    given, numbers = dict(zip(tensors, arrays, strict=False)), dict[str, Any]()
+    known = {argument.name for argument in kernel.arguments}
+    for name, value in named.items():
+        if name not in known:
+            raise ArgumentError(name, f"{kernel.name} has no such argument", f"It has {', '.join(sorted(known))}")
+        if name in given:
+            raise ArgumentError(name, "is given twice", "Give it by place or by name")
+        (given if name in tensors else numbers)[name] = value
+    for name in tensors:
+        if given.get(name) is None:
+            raise ArgumentError(name, "is missing", f"Give {', '.join(tensors)}")
+    return tuple(given[name] for name in tensors), numbers
 
 
 def _nothing(*_: Any) -> int:

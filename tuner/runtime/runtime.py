@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -12,11 +11,15 @@ from typing import Any, TypeVar
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.families import Families
+from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
+from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import (
@@ -24,7 +27,6 @@ from tilewright.tuner.runtime.errors import (
     ServiceWarning,
     UntunedError,
     UntunedWarning,
-    WrongResultWarning,
     warn,
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
@@ -32,10 +34,14 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
+from tilewright.tuner.runtime.words import given_options, problem_words, tune_command
 
 T = TypeVar("T")
 
 SERVICE_LIMIT_S = 2.0
+LARGEST = 8192
+"""The largest size that `prepare` of a launcher of every size makes ready for, unless it says another."""
+
 NO_GPU = (0, 0)
 """The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
 
@@ -79,20 +85,35 @@ class Runtime:
         # Apart from the service's answers: a prediction of our own must not keep it from being asked.
         self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
         self._pinned = dict(pinned or {})
-        self._uses = FirstUses(self._withdraw, is_on=check_first_use)
+        self._pinned_matches: dict[Problem, str] = {}
+        self.tables = TableFolder(self._answers.folder.parent / "tables")
+        self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
+        self._any_size: dict[Any, AnySizeLauncher] = {}
+        self.families = Families(self._known_for_all, self.tables.ranges, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
     def best(
         self, kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
-    ) -> Launcher:
+    ) -> Launcher | AnySizeLauncher:
         """The launcher of a problem, axes and options by name; the same object for the same question.
 
+        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it.
         With a `device` ("cpu", "cuda", "cuda:1") its configuration is chosen at once, else with the first launch.
         Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
         """
+        declared = self.kernels.get(kernel)
+        missing = [axis for axis in declared.axes if axis not in named]
+        if len(missing) == 1 and missing[0] in declared.launch_axes:
+            return self.any_size(kernel, named, dtype=dtype, device=device)
+        return self.launcher(kernel, named, dtype=dtype, device=device)
+
+    def launcher(
+        self, kernel: str, named: Mapping[str, Any], *, dtype: str = "float32", device: str | None = None
+    ) -> Launcher:
+        """That of one problem, all of whose axes are named; raises as `best`."""
         question = kernel, dtype, device, tuple(sorted(named.items()))
         launcher = self._launchers.get(question)
         if launcher is None:
@@ -105,6 +126,51 @@ class Runtime:
             launcher = self._launchers.setdefault(question, launcher)
         return launcher
 
+    def any_size(
+        self,
+        kernel: str,
+        named: Mapping[str, Any],
+        *,
+        dtype: str = "float32",
+        device: str | None = None,
+        largest: int = LARGEST,
+    ) -> AnySizeLauncher:
+        """The launcher of every size of the one axis that is not named; the same object each time.
+
+        `largest`: what `prepare` makes ready for; larger ones run too. Raises as `best`.
+        """
+        question = kernel, dtype, device, largest, tuple(sorted(named.items()))
+        launcher = self._any_size.get(question)
+        if launcher is None:
+            declared = self.kernels.get(kernel)
+            shape = {name: value for name, value in named.items() if name in declared.axis_names}
+            options = {name: value for name, value in named.items() if name not in declared.axis_names}
+            (axis,) = (axis for axis in declared.axes if axis not in shape)
+            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options)
+
+            def exact(size: int) -> Launcher:
+                return self.launcher(kernel, {**named, axis: size}, dtype=dtype, device=device)
+
+            launcher = AnySizeLauncher(declared, family, resolved(device) if device else None, self.families, exact)
+            launcher = self._any_size.setdefault(question, launcher)
+        return launcher
+
+    def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+        """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
+        if problem in self._pinned:
+            return _pinned(kernel, problem, place, self._pinned[problem])
+        if not problem.at_launch:
+            choice = self._known(kernel, problem, place)
+            return choice and replace(choice, match="nearest" if choice.match == "exact" else choice.match, cubin=None)
+        return self.predicted(kernel, problem, place)
+
+    def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
+        words = " ".join([str(family), *given_options(kernel, family.largest)])
+        missing = f"no result for some sizes of {words} on {place.slug}"
+        if self._only_tuned:
+            raise UntunedError(missing)
+        warn(f"{missing}: the kernel's default configuration is used there", UntunedWarning)
+
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         """The configuration for a problem on a device model; looked for once, and warned of once."""
         key = problem, place.slug
@@ -113,16 +179,17 @@ class Runtime:
                 key, ForkSafeLock()
             )  # for one problem nobody waits until another is found
         with looking:
-            if key not in self._choices:
-                self._choices[key] = self._chosen(kernel, problem, place)
-            return self._choices[key]
+            choice = self._choices.get(key)
+            if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice):
+                choice = self._choices[key] = self._chosen(kernel, problem, place)
+            return choice
 
     def predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self._predictions.get(kernel, problem, place)
-        if known is not None and self._uses.is_withdrawn(problem, place, known):
+        if known is not None and self._uses.is_withdrawn(kernel, problem, place, known):
             return None
         if known is None:
             from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
@@ -134,32 +201,34 @@ class Runtime:
             known = Choice.from_facts(answer, "shipped")
         return replace(known, origin="shipped")
 
-    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
+    def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; None for nothing."""
-        return self._uses.of(problem, place, choice)
+        return self._uses.of(kernel, problem, place, choice)
 
     def first_uses(self) -> list[CheckedUse]:
         """Every configuration in use that was not verified at its shape, and what its check said."""
         return self._uses.listed()
 
-    def _withdraw(self, use: FirstUse, finding: Finding) -> None:
-        """From now on another configuration serves the problem in this process."""
-        kernel = self.kernels.get(use.problem.kernel)
+    def withdrawn(self, use: FirstUse, _finding: Finding) -> None:
+        """What a runtime does when a configuration that it uses was found wrong: another one serves the problem.
+
+        It is called once for each configuration. Whoever is to be told of it (a service, by a claim) is told here.
+        """
         with self._lock:
             self._choices.pop((use.problem, use.place.slug), None)
-        warn(
-            f"{_words(kernel, use.problem)} on {use.place.slug}: {use.choice.configuration} ({use.choice.match}, from "
-            f"{use.choice.origin}) was wrong at its first use and is not used again in this process: {finding}. "
-            f"Results of its calls until now stay as they are. Tune the problem: "
-            f"{_tune_command(kernel, use.problem, use.place)}",
-            WrongResultWarning,
-            through=("tilewright.", "torch."),
-        )
 
-    def pin(self, configurations: Mapping[Problem, Configuration]) -> None:
-        """Puts these configurations before every source from now on, for launchers that are asked for later."""
+    def pin(
+        self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
+    ) -> None:
+        """Puts these configurations before every source from now on, for launchers that are asked for later.
+
+        `matches`: of those that were not verified at their shape how they match it, so that they are checked at their
+        first use, and other sources are asked where they are wrong.
+        """
         with self._lock:
             self._pinned |= configurations
+            gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
+            self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
 
     def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
@@ -172,6 +241,8 @@ class Runtime:
         gone = set(problems)
         self._choices = {key: choice for key, choice in self._choices.items() if key[0] not in gone}
         self._launchers = {}
+        self._any_size = {}
+        self.families.forget()
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
         """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
@@ -188,8 +259,8 @@ class Runtime:
                 raise
             made = load(default)
             warn(
-                f"{error}\nThe default configuration of {_words(kernel, problem)} is used. "
-                f"Tune it: {_tune_command(kernel, problem, place)}",
+                f"{error}\nThe default configuration of {problem_words(kernel, problem)} is used. "
+                f"Tune it: {tune_command(kernel, problem, place)}",
                 UntunedWarning,
             )
         with self._lock:
@@ -198,7 +269,11 @@ class Runtime:
 
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         if problem in self._pinned:
-            return _pinned(kernel, problem, place, self._pinned[problem])
+            pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
+            if match is None:
+                return pinned
+            if not self._uses.is_withdrawn(kernel, problem, place, pinned):
+                return replace(pinned, match=match)
         choice = self._known(kernel, problem, place)
         if choice is None and self._service and self._bundle is None:
             choice = self._asked(kernel, problem, place) or self._known(kernel, problem, place, even_old=True)
@@ -209,8 +284,8 @@ class Runtime:
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (
-            f"no result for {_words(kernel, problem)} on {place.slug}",
-            _tune_command(kernel, problem, place),
+            f"no result for {problem_words(kernel, problem)} on {place.slug}",
+            tune_command(kernel, problem, place),
         )
         if self._only_tuned:
             raise UntunedError(f"{missing}. Tune it: {remedy}")
@@ -222,11 +297,11 @@ class Runtime:
         """The bundle's result of this problem, or the answer that is kept on disk."""
         choice = self._bundle.find(kernel, problem, place) if self._bundle else None
         choice = choice or self._answers.get(kernel, problem, place, even_old=even_old)
-        return None if choice is None or self._uses.is_withdrawn(problem, place, choice) else choice
+        return None if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _default(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
         """The kernel's default, another variant's where it was wrong here; raises LaunchError where there is none."""
-        usable = lambda choice: not self._uses.is_withdrawn(problem, place, choice)  # noqa: E731
+        usable = lambda choice: not self._uses.is_withdrawn(kernel, problem, place, choice)  # noqa: E731
         return default_choice(kernel, problem, place, is_usable=usable)
 
     def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
@@ -240,7 +315,7 @@ class Runtime:
             return None
         match = "nearest" if choice.match == "exact" else choice.match
         choice = replace(choice, match=match, library_faster=None, cubin=None)
-        return None if self._uses.is_withdrawn(problem, place, choice) else choice
+        return None if self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
@@ -252,14 +327,16 @@ class Runtime:
             warn(f"{problem}: the service's answer cannot be used ({error})", ServiceWarning)
             return None
         is_usable = is_admitted(kernel, problem, place.limits, choice.configuration)
-        return choice if is_usable and not self._uses.is_withdrawn(problem, place, choice) else None
+        return choice if is_usable and not self._uses.is_withdrawn(kernel, problem, place, choice) else None
 
     def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         if answer.get("match") != "default":
             self._answers.put(problem, place, answer)
 
 
-def best(kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue) -> Launcher:
+def best(
+    kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
+) -> Launcher | AnySizeLauncher:
     """`Runtime.best` of this process's runtime, which the environment's settings describe."""
     return default_runtime().best(kernel, dtype=dtype, device=device, **named)
 
@@ -303,25 +380,6 @@ def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
             f"shape.{empty[0]}", "of an empty sum there is nothing to launch; fill the output with 0", f"{empty[0]}=1"
         )
     return problem
-
-
-def _given_options(kernel: Kernel, problem: Problem) -> list[str]:
-    """The options that are not at their defaults, as `name=value`."""
-    values = {option.name: problem.options[option.name] for option in kernel.options}
-    given = ((option.name, values[option.name]) for option in kernel.options if values[option.name] != option.default)
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given]
-
-
-def _words(kernel: Kernel, problem: Problem) -> str:
-    return " ".join([str(problem), *_given_options(kernel, problem)])
-
-
-def _tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:
-    """The command line that tunes it, whole."""
-    words = ["tilewright tune", kernel.name, "--shape", problem.shape_text]
-    words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
-    words += [word for option in _given_options(kernel, problem) for word in ("--option", option)]
-    return " ".join([*words, "--device-model", shlex.quote(place.slug)])
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

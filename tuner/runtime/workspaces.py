@@ -26,7 +26,7 @@ class Workspaces:
 
     def address(self, stream: int) -> int:
         """The one for a launch on that stream now; allocated, and waited for, when it is first asked for."""
-        use = _use(stream)
+        use = use_of(stream)
         workspace = self._by_use.get(use)
         if workspace is None:
             with self._lock:
@@ -47,7 +47,7 @@ def zeroed(size_bytes: int) -> int:
     return memory.value
 
 
-def _use(stream: int) -> tuple[int, int]:
+def use_of(stream: int) -> tuple[int, int]:
     """The stream by its id, which is never used again; while it is captured, its handle and the graph's id."""
     capture = capture_id(stream)
     if capture:

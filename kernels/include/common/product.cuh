@@ -1,10 +1,11 @@
 // The product op(A) op(B), M x K times K x N, that a kernel computes or has inside: its sizes and layouts as constants.
 // A kernel with other defaults defines them first (linear/problem.cuh).
 #pragma once
+#include "common/at_launch.cuh"
 #include "common/integers.cuh"
 
 #ifndef SHAPE_M
-#define SHAPE_M 512   // rows of op(A)
+#define SHAPE_M 512   // rows of op(A); size_at_launch() where M_AT_LAUNCH is defined
 #define SHAPE_N 512   // columns of op(B)
 #define SHAPE_K 512   // length of each inner product
 #endif
@@ -19,8 +20,10 @@
 #define SHAPE_BATCH 1   // products of one launch, each with matrices of its own
 #endif
 // Elements from a row of a matrix, as it is stored, to the next. At least the length of a row.
-#ifndef SHAPE_LDA
-#define SHAPE_LDA (TRANS_A ? SHAPE_M : SHAPE_K)
+#if !defined(SHAPE_LDA) && TRANS_A
+#define SHAPE_LDA SHAPE_M
+#elif !defined(SHAPE_LDA)
+#define SHAPE_LDA SHAPE_K
 #endif
 #ifndef SHAPE_LDB
 #define SHAPE_LDB (TRANS_B ? SHAPE_K : SHAPE_N)
@@ -40,19 +43,43 @@
 #endif
 
 // Unsigned: an axis may be 2^31 - 1, and the end of its last tile then lies beyond a signed int.
+#ifdef M_AT_LAUNCH
+#define M size_at_launch()
+#if TRANS_A
+#error "with rows at launch A is not transposed: its leading dimension would vary too"
+#endif
+#else
 constexpr unsigned M = SHAPE_M;
+#endif
 constexpr unsigned N = SHAPE_N;
 constexpr unsigned K = SHAPE_K;
 [[maybe_unused]] constexpr unsigned BATCH = SHAPE_BATCH;
 [[maybe_unused]] constexpr unsigned LDA = SHAPE_LDA, LDB = SHAPE_LDB, LDC = SHAPE_LDC;
-[[maybe_unused]] constexpr size_t STRIDE_A = SHAPE_STRIDE_A, STRIDE_B = SHAPE_STRIDE_B, STRIDE_C = SHAPE_STRIDE_C;
+[[maybe_unused]] constexpr size_t STRIDE_B = SHAPE_STRIDE_B;
+#ifdef M_AT_LAUNCH
+static_assert(BATCH == 1, "with rows at launch there is one matrix");
+[[maybe_unused]] constexpr size_t STRIDE_A = 0, STRIDE_C = 0;
+constexpr bool M_IS_KNOWN = false;
+constexpr unsigned KNOWN_M = 0;
+#else
+[[maybe_unused]] constexpr size_t STRIDE_A = SHAPE_STRIDE_A, STRIDE_C = SHAPE_STRIDE_C;
+constexpr bool M_IS_KNOWN = true;
+constexpr unsigned KNOWN_M = M;
+#endif
+// KNOWN_M is 0 where the launch says it. Whether tiles of so many rows cover the matrix without a rest, as far as the compiler can know.
+#define M_DIVIDES(tile) (M_IS_KNOWN && M % (tile) == 0)
 
 // What divides the length of a stored row, the distance of rows and that of matrices, and 16: the widest vectors that
 // never reach across the end of a row start where this many elements divide the column.
 __device__ constexpr unsigned row_divisor(unsigned length, unsigned lead, size_t stride) {
   return tw::gcd(tw::gcd(length, lead), tw::gcd(static_cast<unsigned>(stride % 16), 16u));
 }
-[[maybe_unused]] constexpr unsigned DIVISOR_A = row_divisor(TRANS_A ? M : K, LDA, STRIDE_A);
+#if TRANS_A
+#define ROW_LENGTH_A M
+#else
+#define ROW_LENGTH_A K
+#endif
+[[maybe_unused]] constexpr unsigned DIVISOR_A = row_divisor(ROW_LENGTH_A, LDA, STRIDE_A);
 [[maybe_unused]] constexpr unsigned DIVISOR_B = row_divisor(TRANS_B ? K : N, LDB, STRIDE_B);
 [[maybe_unused]] constexpr unsigned DIVISOR_C = row_divisor(N, LDC, STRIDE_C);
 

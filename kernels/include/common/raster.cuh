@@ -8,9 +8,10 @@
 // returned changes what the compiler makes of the kernels for Hopper.)
 template <unsigned HEIGHT, unsigned WIDTH, unsigned GROUP>
 __device__ __forceinline__ void grouped_raster(unsigned tile, unsigned& m, unsigned& n) {
-  constexpr unsigned TILES_M = tw::ceil_div(M, HEIGHT), TILES_N = tw::ceil_div(N, WIDTH);
+  constexpr unsigned TILES_N = tw::ceil_div(N, WIDTH);
+  const unsigned tiles_m = tw::ceil_div(M, HEIGHT);
   const unsigned group = tile / (GROUP * TILES_N), inside = tile % (GROUP * TILES_N);
-  const unsigned group_rows = tw::min(GROUP, TILES_M - group * GROUP);
+  const unsigned group_rows = tw::min(GROUP, tiles_m - group * GROUP);
   m = (group * GROUP + inside % group_rows) * HEIGHT;
   n = inside / group_rows * WIDTH;
 }

@@ -5,11 +5,16 @@
 // it, since atomicInc takes it back to 0 with the last arrival.
 // CUDA C++ Programming Guide, "Memory Fence Functions", whose example this follows.
 #pragma once
+#include "common/at_launch.cuh"
 #include "common/real.cuh"
 
 // The workspace: a counter for each of `groups` groups of blocks, then partial sums from the next multiple of 16 bytes.
 __device__ __forceinline__ Sum* partial_sums(unsigned char* start, size_t groups) {
+#ifdef AT_LAUNCH
+  return reinterpret_cast<Sum*>(start + SHARED_COUNTER_BYTES);   // where counters end must not depend on the size
+#else
   return reinterpret_cast<Sum*>(start + (groups * sizeof(unsigned) + 15) / 16 * 16);
+#endif
 }
 
 // Whether this block is the last of the `parts` blocks of its group, the same in all its threads. Before it, a block

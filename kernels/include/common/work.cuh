@@ -12,17 +12,17 @@ struct Work {
 };
 
 // Where a tile starts that would start at `nominal`: inside the matrix as a whole, where that is large enough.
-template <unsigned EXTENT, unsigned TILE>
-__device__ __forceinline__ unsigned moved_inside(unsigned nominal) {
-  return EXTENT % TILE == 0 || EXTENT < TILE ? nominal : tw::min(nominal, EXTENT - TILE);
+template <unsigned TILE>
+__device__ __forceinline__ unsigned moved_inside(unsigned extent, unsigned nominal) {
+  return extent % TILE == 0 || extent < TILE ? nominal : tw::min(nominal, extent - TILE);
 }
 
 // Says where the tile of that number is, HEIGHT x WIDTH and in groups of GROUP row tiles.
 template <unsigned HEIGHT, unsigned WIDTH, unsigned GROUP>
 __device__ __forceinline__ void place_tile(Work& work) {
   grouped_raster<HEIGHT, WIDTH, GROUP>(work.tile, work.written_m, work.written_n);
-  work.m = moved_inside<M, HEIGHT>(work.written_m);
-  work.n = moved_inside<N, WIDTH>(work.written_n);
+  work.m = moved_inside<HEIGHT>(M, work.written_m);
+  work.n = moved_inside<WIDTH>(N, work.written_n);
 }
 
 // Tile and part of a block where PARTS blocks share each tile; the rest is yet to be filled in.

@@ -79,8 +79,8 @@ class Agenda {
     matrix = BATCH == 1 ? 0 : work.tile / MATRIX_TILES;
     const unsigned tile = BATCH == 1 ? work.tile : work.tile % MATRIX_TILES;
     grouped_raster<TILE_M, TILE_N, GROUP_M>(tile, work.written_m, work.written_n);
-    work.m = moved_inside<M, TILE_M>(work.written_m);
-    work.n = moved_inside<N, TILE_N>(work.written_n);
+    work.m = moved_inside<TILE_M>(M, work.written_m);
+    work.n = moved_inside<TILE_N>(N, work.written_n);
     return true;
   }
 

@@ -8,7 +8,7 @@
 // contiguous in memory: one k, or one x where ALONG_K. Threads stand LANES wide along a line. In shared memory what
 // belongs to one k is contiguous, so an operand ALONG_K is turned on the way: by asynchronous copies of single elements,
 // or, with HELD and where lines divide into quads, by registers that hold quads from the start of a step to its end.
-// Lines are LEADING elements apart; DIVISOR is what row_divisor says of them.
+// EXTENT is 0 of A where the launch says its rows. Lines are LEADING elements apart; DIVISOR is what row_divisor says of them.
 template <unsigned TILE_X, unsigned EXTENT, bool ALONG_K, unsigned LEADING, unsigned DIVISOR>
 struct Operand {
   static constexpr bool BY_QUADS = HELD && ALONG_K && DIVISOR % QUAD == 0;
@@ -61,7 +61,7 @@ struct Operand {
   __device__ __forceinline__ bool is_inside() const {
     const unsigned x = x0 + (ALONG_K ? line + DOWN<I> : place + ALONG<I>);
     const unsigned k = p + (ALONG_K ? place + ALONG<I> : line + DOWN<I>);
-    return (EXTENT >= TILE_X || x < EXTENT) && k < K;
+    return (EXTENT == 0 ? x < M : EXTENT >= TILE_X || x < EXTENT) && k < K;
   }
 
   // Starts the thread's I-th part of the next step, to the buffer `offset` bytes behind the first. Only the LAST step

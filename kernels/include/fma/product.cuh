@@ -12,7 +12,7 @@ constexpr unsigned WIDTH_C = tw::gcd(DIVISOR_C, ShareN::RUN);
 template <class Epilogue>
 __device__ __forceinline__ void write_run(
     const Epilogue& epilogue, const Work& work, unsigned row, unsigned column, const Pack<WIDTH_C>& sums) {
-  if (M % TILE_M != 0 && (row < work.written_m || row >= M)) return;
+  if (!M_DIVIDES(TILE_M) && (row < work.written_m || row >= M)) return;
   if (N % TILE_N != 0 && (column < work.written_n || column >= N)) return;
   epilogue.template write<WIDTH_C>(row, column, sums);
 }
@@ -42,8 +42,8 @@ __device__ __forceinline__ void compute(
   if constexpr (SHARED || CROSSING) __syncthreads();   // the last step is read to its end
   if constexpr (SHARED) {
     if (work.parts > 1) {
-      const unsigned tile = matrix_of_block() * (TILES_M * TILES_N) + work.tile;
-      TileSums::add(sum, shared, workspace, tile, BATCH * (TILES_M * TILES_N), work.part, work.parts, write);
+      const unsigned tile = matrix_of_block() * MATRIX_TILES + work.tile;
+      TileSums::add(sum, shared, workspace, tile, BATCH * MATRIX_TILES, work.part, work.parts, write);
       return;
     }
   }

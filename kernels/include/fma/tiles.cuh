@@ -2,7 +2,7 @@
 #pragma once
 #include "fma/operand.cuh"
 
-typedef Operand<TILE_M, M, !TRANS_A, LDA, DIVISOR_A> OperandA;
+typedef Operand<TILE_M, KNOWN_M, !TRANS_A, LDA, DIVISOR_A> OperandA;
 typedef Operand<TILE_N, N, TRANS_B, LDB, DIVISOR_B> OperandB;
 
 // A thread's share of one axis of the warp's rectangle: runs of RUN neighbours, the runs of neighbouring lanes touching;

@@ -60,8 +60,9 @@ constexpr unsigned TILE_M = WARPS_M * LANES_M * WPT_M;
 constexpr unsigned TILE_N = WARPS_N * LANES_N * WPT_N;
 constexpr unsigned THREADS = WARPS_M * WARPS_N * 32;
 constexpr unsigned GROUP_M = 8;   // row tiles; 4 to 16 were equally fast (H200)
-constexpr unsigned TILES_M = tw::ceil_div(M, TILE_M), TILES_N = tw::ceil_div(N, unsigned{TILE_N});
-constexpr unsigned ALL_STEPS = TILES_M * TILES_N * STEPS;   // of all tiles, one tile after the other
+constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_N});
+#define MATRIX_TILES (tw::ceil_div(M, TILE_M) * TILES_N)
+#define ALL_STEPS (MATRIX_TILES * STEPS)   // of all tiles, one tile after the other
 
 // The work of a block that stays on its tile.
 __device__ __forceinline__ Work work_of(unsigned block) {

@@ -97,7 +97,8 @@ typedef MatrixPlaces<!TRANS_A, LDA, DIVISOR_A> PlacesA;
 typedef MatrixPlaces<TRANS_B, LDB, DIVISOR_B> PlacesB;
 #endif
 
-// The block's walk through one operand along k: TILE_K x TILE_X elements a step, X being m for A and n for B.
+// The block's walk through one operand along k: TILE_K x TILE_X elements a step, X being m for A and n for B. EXTENT is 0 of A
+// where the launch says its rows.
 template <unsigned TILE_X, unsigned EXTENT, bool ALONG_K, class Places>
 struct Operand {
   static constexpr unsigned WIDTH = Places::RUN % VECTOR_WIDTH == 0 ? VECTOR_WIDTH : 1;
@@ -133,7 +134,7 @@ struct Operand {
 #pragma unroll
     for (unsigned i = 0; i < LOADS; ++i) {
       const unsigned vector = number(i), x = x0 + x_of(vector), p = p0 + p_of(vector);
-      const bool inside = has(vector) && (EXTENT % TILE_X == 0 || x < EXTENT) && (K % TILE_K == 0 || p < K);
+      const bool inside = has(vector) && (EXTENT == 0 ? x < M : EXTENT % TILE_X == 0 || x < EXTENT) && (K % TILE_K == 0 || p < K);
       size_t at;
       const bool stored = Places::find(x, p, at);
       staged[i] = inside && stored ? load_pack<WIDTH>(source + at) : Pack<WIDTH>{};
@@ -156,7 +157,7 @@ struct Operand {
   }
 };
 
-typedef Operand<TILE_M, M, !TRANS_A, PlacesA> OperandA;
+typedef Operand<TILE_M, KNOWN_M, !TRANS_A, PlacesA> OperandA;
 typedef Operand<TILE_N, N, TRANS_B, PlacesB> OperandB;
 typedef Share<WPT_M, THREADS_M> ShareM;
 typedef Share<WPT_N, THREADS_N> ShareN;
@@ -227,7 +228,7 @@ __device__ __forceinline__ void write_tile(
 #pragma unroll
   for (unsigned i = 0; i < WPT_M; ++i) {
     const unsigned row = origin.m + ShareM::at(patch.m, i);
-    if (M % TILE_M != 0 && row >= M) continue;
+    if (!M_DIVIDES(TILE_M) && row >= M) continue;
 #pragma unroll
     for (unsigned j = 0; j < WPT_N; j += WIDTH) {
       const unsigned column = origin.n + ShareN::at(patch.n, j);

@@ -40,8 +40,8 @@ __device__ __forceinline__ void load_chunk(
 // Where the first part of a chunk goes: the `number`-th of its line, which is the `row`-th of a group.
 template <class Operand, unsigned PARTS>
 __device__ __forceinline__ size_t chunk_at(unsigned matrix, unsigned group, unsigned row, unsigned number) {
-  const size_t step = static_cast<size_t>(number / STEP_CHUNKS) * ALL_GROUPS<Operand>;
-  return (step + matrix * GROUPS<Operand> + group) * (PARTS * PART_BYTES) + row * 64
+  const size_t step = static_cast<size_t>(number / STEP_CHUNKS) * all_groups<Operand>();
+  return (step + matrix * groups_of<Operand>() + group) * (PARTS * PART_BYTES) + row * 64
       + (number % STEP_CHUNKS ^ row / 2 % 4) * 16;
 }
 

@@ -43,7 +43,7 @@ struct TileWriter {
     columns = memory.scales<OperandB>() + static_cast<size_t>(tile.matrix_of<OperandB>()) * N;
 #pragma unroll
     for (unsigned below = 0; below < 2; ++below) {
-      has_row[below] = M % TILE_M == 0 && CLUSTER == 1 || row + 8 * below < M;
+      has_row[below] = M_DIVIDES(TILE_M) && CLUSTER == 1 || row + 8 * below < M;
       row_scale[below] = has_row[below] ? __ldg(rows + row + 8 * below) : 0;
     }
     if constexpr (SCALES_AHEAD) {
@@ -197,13 +197,22 @@ __device__ __forceinline__ void finish(
   }
 }
 
+// Where the sums of tiles that are shared begin, behind their counters or, where those have a place of their own, all else.
+__device__ __forceinline__ Sum* tile_sums(const Memory& memory) {
+#ifdef M_AT_LAUNCH
+  return reinterpret_cast<Sum*>(memory.workspace + shared_tiles_at());
+#else
+  return partial_sums(memory.workspace + TILE_COUNTERS_AT, TILES * CLUSTER * MULTIPLIERS);
+#endif
+}
+
 // Where in the workspace the warpgroup's sums lie of a part of a tile. A block has room for two: a tile that it does
 // not begin, or that begins where it does, and one that it does not end.
 __device__ __forceinline__ float4* part_at(
     const Memory& memory, unsigned tile, unsigned team, bool is_first_part, unsigned rank, unsigned warpgroup) {
   const bool is_second = is_first_part && TileScheduler::start_of(team) < tile * STEPS;
   const unsigned slot = ((team * CLUSTER + rank) * 2 + is_second) * MULTIPLIERS + warpgroup;
-  return reinterpret_cast<float4*>(partial_sums(memory.workspace + SHARED_TILES_AT, TILES * CLUSTER * MULTIPLIERS))
+  return reinterpret_cast<float4*>(tile_sums(memory))
       + static_cast<size_t>(slot) * (FINAL_QUADS * 128) + threadIdx.x % 128;
 }
 
@@ -221,7 +230,7 @@ __device__ __forceinline__ void finish_part(
   __threadfence();
   warpgroup_sync(warpgroup);
   if (threadIdx.x % 128 == 0) {
-    unsigned* const counter = reinterpret_cast<unsigned*>(memory.workspace + SHARED_TILES_AT)
+    unsigned* const counter = reinterpret_cast<unsigned*>(memory.workspace + TILE_COUNTERS_AT)
         + (tile * CLUSTER + rank) * MULTIPLIERS + warpgroup;
     is_last[warpgroup] = atomicInc(counter, parts - 1) == parts - 1;
     __threadfence();

@@ -109,7 +109,7 @@ __device__ __forceinline__ void conclude(
     if (scale < -60 || scale > 60) known->is_extreme = 1;
   }
   if (is_odd) known->is_odd = 1;
-  memory.scales<Operand>()[static_cast<size_t>(matrix) * Operand::LINES + line] = scale;
+  memory.scales<Operand>()[static_cast<size_t>(matrix) * Operand::lines() + line] = scale;
 }
 template <class Operand>
 __device__ __forceinline__ void conclude(const Memory& memory, unsigned matrix, unsigned line, const Survey& found) {

@@ -8,7 +8,7 @@
 constexpr unsigned PACK_WARPS = PACK_THREADS / 32;
 
 template <class Operand>
-constexpr unsigned PACK_ITEMS = ALL_GROUPS<Operand> * STEPS;   // each a warp's
+__device__ __forceinline__ constexpr unsigned pack_items() { return all_groups<Operand>() * STEPS; }   // each a warp's
 
 // An operand in variables, so that the code for both is the same: it is there in every configuration, and rarely runs.
 template <unsigned PARTS>
@@ -22,8 +22,8 @@ struct Unpacked {
   template <class Operand>
   __device__ __forceinline__ static Unpacked of(const float* __restrict__ numbers, const Memory& memory) {
     return {numbers, memory.scales<Operand>(), memory.packed<Operand, PARTS>(), Operand::STRIDE,
-            Operand::ALONG_K ? Operand::LD : 1u, Operand::ALONG_K ? 1u : Operand::LD, Operand::LINES,
-            GROUPS<Operand>, Operand::MATRICES};
+            Operand::ALONG_K ? Operand::LD : 1u, Operand::ALONG_K ? 1u : Operand::LD, Operand::lines(),
+            groups_of<Operand>(), Operand::MATRICES};
   }
 
   // A lane packs 8 neighbours of a line: 16 bytes of each part.
@@ -46,7 +46,7 @@ struct Unpacked {
 // B by itself in FP16, after its survey, where that has not packed it.
 __device__ __forceinline__ void pack_kept(const float* __restrict__ B, const Memory& memory) {
   const unsigned item = blockIdx.x * PACK_WARPS + threadIdx.x / 32;
-  if (ShortLines<OperandB>::FITS || item >= PACK_ITEMS<OperandB>) return;
+  if (ShortLines<OperandB>::FITS || item >= pack_items<OperandB>()) return;
   Unpacked<FINE_PARTS>::of<OperandB>(B, memory).pack_item(item);
 }
 
@@ -55,7 +55,8 @@ __device__ __forceinline__ void pack_kept(const float* __restrict__ B, const Mem
 template <unsigned PARTS>
 __device__ __forceinline__ void pack_by_turns(
     const float* __restrict__ A, const float* __restrict__ B, const Memory& memory) {
-  constexpr unsigned ITEMS = PACK_ITEMS<OperandA> + PACK_ITEMS<OperandB>, DRAWN = 16;
+  constexpr unsigned DRAWN = 16;
+  const unsigned items = pack_items<OperandA>() + pack_items<OperandB>();
   constexpr bool WIDE = PARTS == WIDE_PARTS, SKIPS_A = !WIDE && ShortLines<OperandA>::FITS;
   constexpr bool SKIPS_B = !WIDE && (PACKED_B || ShortLines<OperandB>::FITS);
   unsigned* const drawn = memory.drawn();
@@ -64,21 +65,21 @@ __device__ __forceinline__ void pack_by_turns(
     unsigned first = 0;
     if (threadIdx.x % 32 == 0) first = atomicAdd(drawn, DRAWN);
     first = __shfl_sync(0xffffffffu, first, 0);
-    if (first >= ITEMS) break;
+    if (first >= items) break;
 #pragma unroll 1
-    for (unsigned item = first; item < tw::min(first + DRAWN, ITEMS); ++item) {
-      const bool is_a = item < PACK_ITEMS<OperandA>;
+    for (unsigned item = first; item < tw::min(first + DRAWN, items); ++item) {
+      const bool is_a = item < pack_items<OperandA>();
       if (is_a ? SKIPS_A : SKIPS_B) continue;
       Unpacked<PARTS> operand = Unpacked<PARTS>::template of<OperandA>(A, memory);
       if (!is_a) operand = Unpacked<PARTS>::template of<OperandB>(B, memory);
-      operand.pack_item(is_a ? item : item - PACK_ITEMS<OperandA>);
+      operand.pack_item(is_a ? item : item - pack_items<OperandA>());
     }
     __threadfence();
     fence_proxy_async_global();
     __syncwarp();
     if (threadIdx.x % 32 == 0) atomicAdd(drawn + 1, DRAWN);
   }
-  while (!__any_sync(0xffffffffu, *static_cast<volatile unsigned*>(drawn + 1) >= ITEMS)) {}
+  while (!__any_sync(0xffffffffu, *static_cast<volatile unsigned*>(drawn + 1) >= items)) {}
   __threadfence();
   fence_proxy_async_global();
 }

@@ -58,7 +58,7 @@ struct Ring {
 template <class Operand, unsigned PARTS>
 __device__ __forceinline__ const unsigned char* tile_at(
     const Memory& memory, unsigned matrix, unsigned first_group, unsigned step) {
-  const size_t groups = ALL_GROUPS<Operand> * step + matrix * GROUPS<Operand> + first_group;
+  const size_t groups = all_groups<Operand>() * step + matrix * groups_of<Operand>() + first_group;
   return memory.packed<Operand, PARTS>() + groups * (PARTS * PART_BYTES);
 }
 
@@ -84,8 +84,8 @@ __device__ __forceinline__ void load_tiles(const Memory& memory, Ring ring, unsi
         const unsigned target = ring.stage<PARTS>() + S::A_BYTES + rank * SHARE;
         if constexpr (CLUSTER == 1) cp_async_bulk(target, b, SHARE, full);
         else cp_async_bulk_multicast(target, b, SHARE, full, CLUSTER);
-        a += ALL_GROUPS<OperandA> * (PARTS * PART_BYTES);
-        b += ALL_GROUPS<OperandB> * (PARTS * PART_BYTES);
+        a += all_groups<OperandA>() * (PARTS * PART_BYTES);
+        b += all_groups<OperandB>() * (PARTS * PART_BYTES);
         ring.advance<PARTS>();
       }
     }

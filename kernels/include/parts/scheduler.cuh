@@ -3,10 +3,10 @@
 #include "common/raster.cuh"
 #include "parts/workspace.cuh"
 
-constexpr unsigned TILES_M = tw::ceil_div(M, unsigned{TILE_M * CLUSTER});   // of clusters
 constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_N});
-constexpr unsigned MATRIX_TILES = TILES_M * TILES_N, TILES = MATRIX_TILES * BATCH;
-constexpr unsigned TEAMS = tw::min(unsigned{BLOCKS / CLUSTER}, TILES * SPLIT_K);   // clusters of the grid
+#define MATRIX_TILES (tw::ceil_div(M, unsigned{TILE_M * CLUSTER}) * TILES_N)   // of clusters
+#define TILES (MATRIX_TILES * BATCH)
+#define TEAMS tw::min(unsigned{BLOCKS / CLUSTER}, TILES * SPLIT_K)   // clusters of the grid
 
 // With SPLIT_K == 1 whole tiles, one for each team and then the next. Else all steps of all tiles lie in a row, which is
 // cut into as many equal pieces as there are teams: "stream-K" of Osama et al. (2023). A team then has the end of a tile,

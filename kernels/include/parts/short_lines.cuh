@@ -26,7 +26,7 @@ constexpr unsigned STRIP_CLUSTER = STEPS <= 8 ? 1 : STEPS <= 16 ? 2 : STEPS <= 3
 template <class Operand>
 struct ShortLines {
   static constexpr bool ALONG_K = Operand::ALONG_K;
-  static constexpr unsigned WIDTH = !ALONG_K && Operand::LINES % 4 == 0 && Operand::LD % 4 == 0
+  static constexpr unsigned WIDTH = !ALONG_K && Operand::KNOWN_LINES % 4 == 0 && Operand::LD % 4 == 0
       && (Operand::MATRICES == 1 || Operand::STRIDE % 4 == 0) ? 4 : 1;
   static constexpr unsigned BLOCK_LINES = ALONG_K ? SURVEY_THREADS / LINE_THREADS
                                           : WIDTH == 4 && STEPS <= 128 ? MOST_STRIP_LINES
@@ -39,16 +39,18 @@ struct ShortLines {
   static constexpr unsigned STRIDE = BLOCK_STRIDE * CLUSTER_BLOCKS;
   static constexpr unsigned UNITS = tw::ceil_div(STEPS * STEP_CHUNKS, STRIDE), HELD = UNITS * WIDTH;
   static constexpr bool FITS = HELD <= MOST_CHUNKS_HELD;
-  static constexpr unsigned MATRIX_BLOCKS = tw::ceil_div(GROUPS<Operand> * GROUP, BLOCK_LINES) * CLUSTER_BLOCKS;
-  static constexpr unsigned ALL_BLOCKS = MATRIX_BLOCKS * Operand::MATRICES;
+  __device__ __forceinline__ static constexpr unsigned matrix_blocks() {
+    return tw::ceil_div(groups_of<Operand>() * GROUP, BLOCK_LINES) * CLUSTER_BLOCKS;
+  }
+  __device__ __forceinline__ static constexpr unsigned all_blocks() { return matrix_blocks() * Operand::MATRICES; }
 
   unsigned matrix, line, first;   // the thread's first line and chunk
   unsigned within;                // the line's number in the block
   bool is_inside;                 // whether its lines are lines of the matrix
 
   __device__ __forceinline__ explicit ShortLines(unsigned block) {
-    const unsigned in_matrix = block % MATRIX_BLOCKS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    matrix = block / MATRIX_BLOCKS;
+    const unsigned in_matrix = block % matrix_blocks(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    matrix = block / matrix_blocks();
     if constexpr (ALONG_K) {
       within = threadIdx.x / LINE_THREADS;
       first = threadIdx.x % LINE_THREADS;
@@ -57,7 +59,7 @@ struct ShortLines {
       first = in_matrix % CLUSTER_BLOCKS * BLOCK_STRIDE + warp * (32 / ACROSS) + lane / ACROSS;
     }
     line = in_matrix / CLUSTER_BLOCKS * BLOCK_LINES + within;
-    is_inside = block < ALL_BLOCKS && line < Operand::LINES;
+    is_inside = block < all_blocks() && line < Operand::lines();
   }
 
   // All of the launch: reads, looks, packs.
@@ -73,7 +75,7 @@ struct ShortLines {
     unsigned largest[WIDTH];
     Finding whole;
     lines.combine(found, largest, whole, shared);
-    if (lines.matrix < Operand::MATRICES && lines.line < GROUPS<Operand> * GROUP) {
+    if (lines.matrix < Operand::MATRICES && lines.line < groups_of<Operand>() * GROUP) {
 #pragma unroll
       for (unsigned i = 0; i < WIDTH; ++i) lines.pack_line(x, memory, i, largest[i], smallest[i]);
     }
@@ -85,7 +87,7 @@ struct ShortLines {
   __device__ __forceinline__ void conclude(const Memory& memory, unsigned block, const Finding& whole) const {
     const unsigned number = LINE_WARPS == 1 ? within : threadIdx.x, its_line = line - within + number;
     const bool is_mine = LINE_WARPS == 1 ? first == 0 : threadIdx.x < BLOCK_LINES && block % CLUSTER_BLOCKS == 0;
-    if (is_mine && block < ALL_BLOCKS && its_line < Operand::LINES) ::conclude<Operand>(memory, matrix, its_line, whole);
+    if (is_mine && block < all_blocks() && its_line < Operand::lines()) ::conclude<Operand>(memory, matrix, its_line, whole);
   }
 
   // Whether the unit has a j-th number in this thread, and not a zero beyond the end of the line.

@@ -12,7 +12,7 @@ constexpr unsigned SURVEY_WARPS = SURVEY_THREADS / 32;
 template <class Operand>
 __device__ __forceinline__ void survey_line(
     const float* __restrict__ numbers, const Memory& memory, unsigned block, uint4* shared) {
-  const unsigned matrix = block / Operand::LINES, line = block % Operand::LINES;
+  const unsigned matrix = block / Operand::lines(), line = block % Operand::lines();
   const float* x = matrix_at<Operand>(numbers, matrix) + static_cast<size_t>(line) * Operand::LD;
   Survey found;
   if constexpr (K % 4 == 0 && Operand::LD % 4 == 0 && (Operand::MATRICES == 1 || Operand::STRIDE % 4 == 0)) {
@@ -43,10 +43,10 @@ __device__ __forceinline__ void survey_line(
 template <class Operand>
 __device__ __forceinline__ void survey_strip(
     const float* __restrict__ numbers, const Memory& memory, unsigned block, uint4* shared) {
-  constexpr unsigned LINES = Operand::LINES, MATRIX_STRIPS = tw::ceil_div(LINES, STRIP);
+  constexpr unsigned LINES = Operand::KNOWN_LINES, MATRIX_STRIPS = tw::ceil_div(LINES, STRIP);   // never of rows at launch
   constexpr bool QUADS = LINES % 4 == 0 && Operand::LD % 4 == 0 && (Operand::MATRICES == 1 || Operand::STRIDE % 4 == 0);
   constexpr unsigned WIDTH = QUADS ? 4 : 1;
-  const unsigned counted = block % STRIPS<Operand>, chunk = block / STRIPS<Operand>;
+  const unsigned counted = block % strips<Operand>(), chunk = block / strips<Operand>();
   const unsigned matrix = counted / MATRIX_STRIPS, strip = counted % MATRIX_STRIPS;
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const float* first = matrix_at<Operand>(numbers, matrix) + strip * STRIP;
@@ -104,19 +104,23 @@ __device__ __forceinline__ void survey_strip(
 }
 
 template <class Operand>
-constexpr unsigned OPERAND_BLOCKS = ShortLines<Operand>::FITS ? ShortLines<Operand>::ALL_BLOCKS
-                                    : Operand::ALONG_K        ? Operand::LINES * Operand::MATRICES
-                                                              : STRIPS<Operand> * CHUNKS;
+__device__ __forceinline__ constexpr unsigned operand_blocks() {
+  return ShortLines<Operand>::FITS ? ShortLines<Operand>::all_blocks()
+         : Operand::ALONG_K        ? Operand::lines() * Operand::MATRICES
+                                   : strips<Operand>() * CHUNKS;
+}
 template <class Operand>
-constexpr unsigned SURVEY_BLOCKS = tw::ceil_div(OPERAND_BLOCKS<Operand>, SURVEY_CLUSTER) * SURVEY_CLUSTER;
+__device__ __forceinline__ constexpr unsigned survey_blocks() {
+  return tw::ceil_div(operand_blocks<Operand>(), SURVEY_CLUSTER) * SURVEY_CLUSTER;
+}
 
 template <class Operand>
 __device__ __forceinline__ void survey_operand(
     const float* __restrict__ numbers, const Memory& memory, unsigned block, uint4* shared) {
   if constexpr (ShortLines<Operand>::FITS) ShortLines<Operand>::pack(numbers, memory, block, shared);
   else if constexpr (!Operand::ALONG_K) {
-    if (block < OPERAND_BLOCKS<Operand>) survey_strip<Operand>(numbers, memory, block, shared);
-  } else if (block < OPERAND_BLOCKS<Operand>) {
+    if (block < operand_blocks<Operand>()) survey_strip<Operand>(numbers, memory, block, shared);
+  } else if (block < operand_blocks<Operand>()) {
     survey_line<Operand>(numbers, memory, block, shared);
   }
 }
@@ -130,10 +134,10 @@ __device__ __forceinline__ void survey_kept(const float* __restrict__ B, const M
   survey_operand<OperandB>(B, memory, blockIdx.x, shared);
 }
 
-// All of the launch: SURVEY_BLOCKS of either operand, of SURVEY_THREADS each. With PACKED_B, A alone.
+// All of the launch: survey_blocks() of either operand, of SURVEY_THREADS each. With PACKED_B, A alone.
 __device__ __forceinline__ void survey(const float* __restrict__ A, const float* __restrict__ B, const Memory& memory) {
   __shared__ uint4 shared[SURVEY_SHARED<OperandA> > SURVEY_SHARED<OperandB> ? SURVEY_SHARED<OperandA> : SURVEY_SHARED<OperandB>];
   launch_dependents();
-  if (PACKED_B || blockIdx.x < SURVEY_BLOCKS<OperandA>) survey_operand<OperandA>(A, memory, blockIdx.x, shared);
-  else survey_operand<OperandB>(B, memory, blockIdx.x - SURVEY_BLOCKS<OperandA>, shared);
+  if (PACKED_B || blockIdx.x < survey_blocks<OperandA>()) survey_operand<OperandA>(A, memory, blockIdx.x, shared);
+  else survey_operand<OperandB>(B, memory, blockIdx.x - survey_blocks<OperandA>(), shared);
 }

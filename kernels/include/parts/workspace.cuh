@@ -34,28 +34,37 @@ constexpr unsigned PART_BYTES = GROUP * STEP_K * 2;   // a part of the numbers o
 constexpr unsigned FINE_PARTS = 2, WIDE_PARTS = 3;    // in FP16 and in BF16
 constexpr unsigned SURVEY_THREADS = 256, PACK_THREADS = 256;
 
-// A line is what a sum runs along: a row of op(A), a column of op(B). An operand has MATRICES of them in memory, LINES
-// lines each, which lie in groups of GROUP.
+// What depends on the rows is a constant where the compiler knows them.
+#ifdef M_AT_LAUNCH
+#define PERHAPS_CONSTEXPR
+#else
+#define PERHAPS_CONSTEXPR constexpr
+#endif
+
+// A line is what a sum runs along: a row of op(A), a column of op(B). An operand has MATRICES of them in memory, lines()
+// each, which lie in groups of GROUP. KNOWN_LINES is 0 where the launch says how many.
 struct OperandA {
-  static constexpr unsigned NUMBER = 0, LINES = M, LD = LDA, MATRICES = STRIDE_A == 0 ? 1 : BATCH;
+  static constexpr unsigned NUMBER = 0, KNOWN_LINES = KNOWN_M, LD = LDA, MATRICES = STRIDE_A == 0 ? 1 : BATCH;
+  __device__ __forceinline__ static PERHAPS_CONSTEXPR unsigned lines() { return M; }
   static constexpr size_t STRIDE = STRIDE_A;
   static constexpr bool ALONG_K = !TRANS_A;   // whether a line is contiguous
 };
 struct OperandB {
-  static constexpr unsigned NUMBER = 1, LINES = N, LD = LDB, MATRICES = STRIDE_B == 0 ? 1 : BATCH;
+  static constexpr unsigned NUMBER = 1, KNOWN_LINES = N, LD = LDB, MATRICES = STRIDE_B == 0 ? 1 : BATCH;
+  __device__ __forceinline__ static constexpr unsigned lines() { return N; }
   static constexpr size_t STRIDE = STRIDE_B;
   static constexpr bool ALONG_K = TRANS_B;
 };
 template <class Operand>
-constexpr unsigned GROUPS = tw::ceil_div(Operand::LINES, GROUP);   // of a matrix
+__device__ __forceinline__ constexpr unsigned groups_of() { return tw::ceil_div(Operand::lines(), GROUP); }   // of a matrix
 template <class Operand>
-constexpr size_t ALL_GROUPS = static_cast<size_t>(GROUPS<Operand>) * Operand::MATRICES;
+__device__ __forceinline__ constexpr size_t all_groups() { return static_cast<size_t>(groups_of<Operand>()) * Operand::MATRICES; }
 
 // Lines that are neither contiguous nor short are surveyed in strips of STRIP, each by CHUNKS blocks.
 constexpr unsigned STRIP = 128, MOST_CHUNKS = 32;
 constexpr unsigned CHUNK_K = tw::ceil_div(tw::ceil_div(K, MOST_CHUNKS), 8u) * 8, CHUNKS = tw::ceil_div(K, CHUNK_K);
 template <class Operand>
-constexpr unsigned STRIPS = tw::ceil_div(Operand::LINES, STRIP) * Operand::MATRICES;
+__device__ __forceinline__ constexpr unsigned strips() { return tw::ceil_div(Operand::lines(), STRIP) * Operand::MATRICES; }
 
 // What is known of an operand before anything is multiplied.
 struct Summary {
@@ -65,29 +74,53 @@ struct Summary {
   float deficit;          // most bits that a line's numbers lie below its largest, summed up
 };
 
-__device__ constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+__device__ __forceinline__ constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 constexpr size_t MOST_BEYOND = 2 * 256 * 192;
 // Bytes of an operand's parts, and what a tile that juts out may read behind them.
 template <class Operand, unsigned PARTS>
-__device__ constexpr size_t packed_bytes() {
-  return aligned(STEPS * ALL_GROUPS<Operand> * (PARTS * PART_BYTES) + MOST_BEYOND);
+__device__ __forceinline__ constexpr size_t packed_bytes() {
+  return aligned(STEPS * all_groups<Operand>() * (PARTS * PART_BYTES) + MOST_BEYOND);
 }
 template <class Operand>
-__device__ constexpr size_t scale_bytes() { return aligned(static_cast<size_t>(4) * Operand::LINES * Operand::MATRICES); }
+__device__ __forceinline__ constexpr size_t scale_bytes() {
+  return aligned(static_cast<size_t>(4) * Operand::lines() * Operand::MATRICES);
+}
 template <class Operand>
-__device__ constexpr size_t partial_bytes() {
-  return Operand::ALONG_K ? 0 : aligned(static_cast<size_t>(16) * Operand::LINES * Operand::MATRICES * CHUNKS);
+__device__ __forceinline__ constexpr size_t partial_bytes() {
+  return Operand::ALONG_K ? 0 : aligned(static_cast<size_t>(16) * Operand::lines() * Operand::MATRICES * CHUNKS);
 }
 
 // The workspace: the count of blocks that have read what is known, both summaries, and counts of what is packed, which are
 // zero between launches; what strips count in; scales, partial surveys, parts; at last what blocks that share a tile leave
-// (parts/finish.cuh).
+// (parts/finish.cuh). Where the launch says the rows, all sizes share one workspace: what is zero between launches has a place
+// of its own at the start, and B's partial surveys come first, so that they are found without the rows. A's lines are
+// contiguous then, and have neither strips nor partial surveys.
 constexpr size_t COUNTERS_AT = 256;
-constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(STRIPS<OperandA>) + STRIPS<OperandB>));
+#ifdef M_AT_LAUNCH
+constexpr size_t PARTIALS_AT = SHARED_COUNTER_BYTES, SCALES_AT = PARTIALS_AT + partial_bytes<OperandB>();
+[[maybe_unused]] constexpr unsigned STRIPS_BEFORE_B = 0;
+static_assert(COUNTERS_AT + 4 * strips<OperandB>() <= SHARED_COUNTER_BYTES / 2, "counters of strips, then those of tiles");
+#else
+constexpr size_t SCALES_AT = COUNTERS_AT + aligned(4 * (static_cast<size_t>(strips<OperandA>()) + strips<OperandB>()));
 constexpr size_t PARTIALS_AT = SCALES_AT + scale_bytes<OperandA>() + scale_bytes<OperandB>();
-constexpr size_t PACKED_AT = PARTIALS_AT + partial_bytes<OperandA>() + partial_bytes<OperandB>();
-constexpr size_t SHARED_TILES_AT = PACKED_AT + packed_bytes<OperandA, WIDE_PARTS>() + packed_bytes<OperandB, WIDE_PARTS>();
+[[maybe_unused]] constexpr unsigned STRIPS_BEFORE_B = strips<OperandA>();
+#endif
+__device__ __forceinline__ constexpr size_t packed_at() {
+#ifdef M_AT_LAUNCH
+  return SCALES_AT + scale_bytes<OperandA>() + scale_bytes<OperandB>();
+#else
+  return PARTIALS_AT + partial_bytes<OperandA>() + partial_bytes<OperandB>();
+#endif
+}
+__device__ __forceinline__ constexpr size_t shared_tiles_at() {
+  return packed_at() + packed_bytes<OperandA, WIDE_PARTS>() + packed_bytes<OperandB, WIDE_PARTS>();
+}
+#ifdef M_AT_LAUNCH
+#define TILE_COUNTERS_AT (SHARED_COUNTER_BYTES / 2)
+#else
+#define TILE_COUNTERS_AT shared_tiles_at()
+#endif
 constexpr size_t KEPT_PARTS_AT = 256 + scale_bytes<OperandB>();   // in what is kept of a B that was packed ahead
 
 // The memory that the launches share. With PACKED_B, `kept` has B's summary, scales and FP16 parts; the workspace has
@@ -108,7 +141,7 @@ struct Memory {
   }
   template <class Operand>
   __device__ __forceinline__ unsigned* counters() const {
-    return reinterpret_cast<unsigned*>(workspace + COUNTERS_AT) + (Operand::NUMBER ? STRIPS<OperandA> : 0);
+    return reinterpret_cast<unsigned*>(workspace + COUNTERS_AT) + (Operand::NUMBER ? STRIPS_BEFORE_B : 0);
   }
   // For each line the exponent of two that its numbers are multiplied by.
   template <class Operand>
@@ -125,7 +158,7 @@ struct Memory {
   template <class Operand, unsigned PARTS>
   __device__ __forceinline__ unsigned char* packed() const {
     if (IS_KEPT<Operand> && PARTS == FINE_PARTS) return kept + KEPT_PARTS_AT;
-    return workspace + PACKED_AT + (Operand::NUMBER ? packed_bytes<OperandA, WIDE_PARTS>() : 0);
+    return workspace + packed_at() + (Operand::NUMBER ? packed_bytes<OperandA, WIDE_PARTS>() : 0);
   }
 };
 

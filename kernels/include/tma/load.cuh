@@ -6,7 +6,7 @@
 __device__ __forceinline__ void load_tiles(
     const TensorMap& map_a, const TensorMap& map_b, const Half* A, const Half* B, Ring ring, const Place& place) {
   constexpr unsigned BOX_BYTES = (IS_COPIED_A ? 0 : OperandA::BYTES) + (IS_COPIED_B ? 0 : OperandB::BYTES);
-  const CopiedOperand<TILE_M, !TRANS_A, M, LDA> copied_a;
+  const CopiedOperand<TILE_M, !TRANS_A, KNOWN_M, LDA> copied_a;
   const CopiedOperand<TILE_N, TRANS_B, N, LDB> copied_b;
   const unsigned row_blocks = (CLUSTER_N == 1 ? 1u : 1u | 1u << CLUSTER_M) << place.row;
   const unsigned column_blocks = ((1u << CLUSTER_M) - 1) << place.column * CLUSTER_M;

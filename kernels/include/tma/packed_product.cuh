@@ -146,7 +146,7 @@ __device__ __forceinline__ void store_rows(
 #pragma unroll
     for (unsigned piece = 0; piece < PIECES; piece += PIECES_HELD) {
       const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
-      if ((M % TEAM_M != 0 && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
+      if ((!M_DIVIDES(TEAM_M) && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
 #pragma unroll
       for (unsigned held = 0; held < tw::min(PIECES_HELD, PIECES - piece); ++held) {
         const unsigned from = (piece + held) * PIECE_N;
@@ -154,7 +154,7 @@ __device__ __forceinline__ void store_rows(
                     staging + held * PIECE_BYTES, tw::min(TILE_N - from, PIECE_N));
       }
       __syncwarp();
-      const unsigned rows = M % TEAM_M == 0 ? 16 : tw::min(M - row, 16u);
+      const unsigned rows = M_DIVIDES(TEAM_M) ? 16 : tw::min(M - row, 16u);
       const unsigned columns = tw::min(tw::min(TILE_N - piece * PIECE_N, Rows::MOST), N - column);
       Rows{C + static_cast<size_t>(row) * LDC + column, rows, staging, columns}.store();
       __syncwarp();

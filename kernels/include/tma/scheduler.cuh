@@ -6,7 +6,8 @@
 #include "tma/parameters.cuh"
 
 constexpr unsigned TEAM_M = TILE_M * CLUSTER_M, TEAM_N = TILE_COLUMNS * CLUSTER_N;   // of a cluster's tile
-constexpr unsigned MATRIX_TILES = tw::ceil_div(M, TEAM_M) * tw::ceil_div(N, TEAM_N), TILES = MATRIX_TILES * BATCH;
+#define MATRIX_TILES (tw::ceil_div(M, TEAM_M) * tw::ceil_div(N, TEAM_N))
+#define TILES (MATRIX_TILES * BATCH)
 constexpr unsigned TEAM = SPLIT_K > 1 ? SPLIT_K : CLUSTER;   // neighbouring blocks that have one tile of a cluster
 
 // A block's place among those that share operands with it.

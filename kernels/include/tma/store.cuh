@@ -14,7 +14,7 @@ __device__ __forceinline__ Pack<2> finished_pair(const Epilogue& epilogue, unsig
   if constexpr (PAIRED) {
     return Pack<2>{Epilogue::combined(sums[0], sums[SUMS / 2]), Epilogue::combined(sums[1], sums[SUMS / 2 + 1])};
   } else {
-    const unsigned inside_m = M % TEAM_M == 0 ? row : tw::min(row, M - 1);
+    const unsigned inside_m = M_DIVIDES(TEAM_M) ? row : tw::min(row, M - 1);
     const unsigned inside_n = IS_PACKED || N % TEAM_N == 0 ? column : tw::min(column, N - 2);
     return epilogue.finished(inside_m, inside_n, Pack<2>{sums[0], sums[1]});
   }
@@ -65,7 +65,7 @@ __device__ __forceinline__ void each_piece(const Tile& tile, unsigned warpgroup,
 #pragma unroll
     for (unsigned piece = 0; piece < PIECES; ++piece) {
       const unsigned row = first_row + block * 64, column = tile.n + piece * PIECE_N;
-      if ((M % TEAM_M != 0 && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
+      if ((!M_DIVIDES(TEAM_M) && row >= M) || (N % TEAM_N != 0 && column >= N)) continue;
       store(block, piece, row, column);
     }
   }

@@ -26,7 +26,7 @@ from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, note, print_json, warn
-from tilewright.service.cli.report import print_best
+from tilewright.service.cli.report import milliseconds, print_best
 from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.parse import parse_options, parse_renames, parse_shape
 from tilewright.service.settings import settings
@@ -80,6 +80,9 @@ def tune(
     from tilewright.service.operations.answers import ProblemAnswer
     from tilewright.service.operations.catalog import kernel_named
 
+    if ".." in shape:
+        remedy = f"tilewright tables tune {kernel} --shape {shape}"
+        raise CommandError(f"a range of sizes is tuned on a device of this machine: {remedy}", ExitCode.USAGE)
     asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
     if settings().url is None:  # an API may have kernels that this installation has not
         kernel_named(kernel).problem(asked.shape, dtype, asked.options)
@@ -114,11 +117,13 @@ def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]
     from tilewright.service.operations.catalog import kernel_named
     from tilewright.service.operations.jobs.starts import starts_in
 
-    starts, unknown = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
-    if unknown:
-        names_of = ", ".join(sorted(unknown))
+    found = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
+    if found.unknown:
+        names_of = ", ".join(sorted(found.unknown))
         warn(f"left out, as {problem.kernel} has no such parameters: {names_of} (--rename maps names)")
-    return starts
+    if found.no_numbers:
+        warn(f"left out, as they are not whole numbers in the file: {', '.join(sorted(found.no_numbers))}")
+    return found.starts
 
 
 def submit(connection: Connection, request: JobRequest) -> JobAnswer:
@@ -172,6 +177,12 @@ def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
     return connection.best(problem.kernel, job.device_model, problem.shape, problem.dtype, problem.options)
 
 
+def _standing(best: BestAnswer) -> str:
+    """The best that an earlier job found, told apart from what this one did."""
+    stale = f", and is stale ({', '.join(best.stale_because)})" if best.stale_because else ""
+    return f"The best so far, {milliseconds(best.time_ms or 0.0)}, is from an earlier job{stale}"
+
+
 def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: str | None) -> None:
     """Prints the job's result; raises CommandError if it failed, was cancelled or measured nothing."""
     from tilewright.tuner.errors import first_error
@@ -183,12 +194,14 @@ def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: s
         raise CommandError(f"the job failed: {job.error or 'no reason was recorded'}")
     if job.state == "cancelled":
         raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
-    if best is None or best.time_ms is None:
+    has_measured = (job.result or {}).get("best", best) is not None
+    if best is None or best.time_ms is None or not has_measured:
         tried = [trial for trial in connection.trials(job.id, limit=1).items if trial.time_ms is None]
         reasons = [": ".join(filter(None, (trial.outcome, first_error(trial.log)))) for trial in tried]
         why = "".join(f": {reason}" for reason in reasons or filter(None, [job.why_stopped]))
         see = f". See why: tilewright jobs trials {job.id}" if tried else ""
-        message = f"no configuration was measured{why}{see}"
+        stands = "" if best is None or best.time_ms is None else f". {_standing(best)}"
+        message = f"no configuration was measured{why}{see}{stands}"
         raise CommandError(message, ExitCode.NOTHING_FOUND)
     if not as_json:
         print_best(best, url=url)

@@ -78,7 +78,7 @@ def attention_list(
             AttentionFilter(chosen, kernel or None, device_model or None),
             limit=SHOWN,
             cursor=cursor or None,
-            memory=request.app.state.best,
+            known=request.app.state.best,
             ordered=(lambda pairs: order.sorted(pairs, VALUES[order.column])) if sort else None,
         )
     others = {name: value for name, value in filters.items() if name != "kind"} | sorted_by

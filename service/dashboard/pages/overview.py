@@ -191,4 +191,5 @@ def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure,
         "lines": matrix_view.lines(found.items, colour),
         "legend": matrix_view.LEGENDS[colour],
         "total": found.total,
+        "pending": sum(cell.pending for row in found.items for cell in row.cells),
     }

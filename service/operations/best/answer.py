@@ -108,6 +108,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "source_hash": best.source.source_hash,
         "study_id": best.study_id,
         "trial_number": best.trial_number,
+        "pending": False,
     }
     return {name: fields[name] for name in BestAnswer.model_fields}
 
@@ -150,8 +151,10 @@ def transferred_answer(asked: BestQuery, prediction: Prediction, there: str) -> 
     return elsewhere.model_copy(update={"match": Match.TRANSFERRED, "device_model": there} | unknown)
 
 
-def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
+def default_answers(asked: Sequence[BestQuery], *, is_search_allowed: bool = True) -> dict[str, BestAnswer]:
     """The kernel's default configuration for each problem, by problem hash; none was measured here.
+
+    Where no variant's default fits, another is searched for; if that is not allowed, the problem is left out.
 
     Raises NoConfigurationError where no variant runs, InvalidRequestError where the search would take too long.
     """
@@ -159,6 +162,8 @@ def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
     for query in asked:
         configuration = declared_default(query)
         if configuration is None:
+            if not is_search_allowed:
+                continue
             if points > MOST_POINTS:
                 reason = f"no default fits {query.problem} and many shapes before it; ask for fewer such shapes."
                 raise InvalidRequestError("shapes", reason)

@@ -92,7 +92,7 @@ def preferred(kernel: Kernel, rows: Sequence[StoredBest]) -> StoredBest:
     return min(rows, key=rank)
 
 
-def count_retracted(session: Session, kernel: str, model_id: int) -> int:
+def count_retracted(session: Session, kernel: str, model_id: int | None) -> int:
     """How many bests of the kernel on the device model were retracted, superseded ones too, and how many claims
     confirmed; it only grows.
     """
@@ -175,8 +175,9 @@ def similar_shapes(
     wanted: EnvironmentFilter,
     *,
     transferred: bool,
+    most: int = MAX_RANKED,
 ) -> TunedShapes:
-    """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind.
+    """The newest tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind.
 
     Of dense arrays; for a batch also those without one, which then has a size of 1.
     """
@@ -203,7 +204,7 @@ def similar_shapes(
             *wanted.conditions(),
         )
         .order_by(best.id.desc())
-        .limit(MAX_RANKED)
+        .limit(most)
     )
     rows = [tuple(row) for row in session.execute(query) if None not in row]  # of a kernel that had fewer axes once
     offsets = {kind: model_distance(model, *kind) for kind in {row[2:4] for row in rows}}

@@ -1,4 +1,4 @@
-"""Reads T4 files and Kernel Tuner's caches: unverified times, for a problem that the caller names.
+"""Reads T4 files, Kernel Tuner's caches and KTT's results: unverified times, for a problem that the caller names.
 
 These formats name the tuned problem differently or not at all; files written by this product name it in an extra
 member. Times are milliseconds unless a T4 file names another unit.
@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.exchange.document import MAX_TRIALS, OwnPart, ProblemPart, TrialPart
+from tilewright.service.operations.exchange.document import MAX_TRIALS, OwnPart, ProblemPart
+from tilewright.service.operations.exchange.foreign_rows import NoRowError, Rows, same_name
 from tilewright.service.operations.exchange.incoming import (
     ImportOptions,
     IncomingDocument,
@@ -36,88 +35,25 @@ from tilewright.tuner.recorded.recordings import foreign_outcome
 OWN = "tilewright"
 """The member for fields that those formats do not have."""
 
-T4, KERNEL_TUNER = "T4", "Kernel Tuner"
+T4, KERNEL_TUNER, KTT = "T4", "Kernel Tuner", "KTT"
 UNITS_MS = {"milliseconds": 1.0, "ms": 1.0, "seconds": 1e3, "s": 1e3, "microseconds": 1e-3, "us": 1e-3}
+UNITS_MS |= {"nanoseconds": 1e-6, "ns": 1e-6}
 UNITS_MS["miliseconds"] = 1.0  # a misspelling in published files
 
 
+NO_TIME_MS = 1e19
+"""Older versions of Kernel Tuner write 1e20 for a configuration that failed."""
+
+KTT_OUTCOMES = {
+    "Ok": Outcome.MEASURED,
+    "CompilationFailed": Outcome.COMPILE_FAILED,
+    "ComputationFailed": Outcome.LAUNCH_FAILED,
+    "DeviceLimitsExceeded": Outcome.LAUNCH_FAILED,
+    "ValidationFailed": Outcome.WRONG_RESULT,
+}
+
 _Row = tuple[Any, Outcome, float | None, Any]
 """Configuration, outcome, time, time of compiling."""
-
-
-class _NoRowError(ValueError):
-    """The row cannot be read; the message says why."""
-
-
-@dataclass
-class _Rows:
-    """Rows read so far, by their places, and the rows that cannot be read."""
-
-    kernel: Kernel
-    target: ImportOptions
-    own: OwnPart | None
-    trials: dict[int, TrialPart] = field(default_factory=dict)
-    pointers: dict[int, str] = field(default_factory=dict)
-    unread: list[UnreadableRow] = field(default_factory=list)
-    _names: dict[str, str] = field(default_factory=dict)
-
-    def add(self, pointer: str, configuration: Any, outcome: Outcome, time_ms: float | None, compile_ms: Any) -> None:
-        """The row as a trial."""
-        variant, values = self._configuration(configuration)
-        try:
-            trial = TrialPart.model_validate(
-                {
-                    "variant": variant,
-                    "configuration": values,
-                    "source_hash": self._source_hash(variant),
-                    "outcome": outcome,
-                    "l2": "warm",
-                    "warm_ms": time_ms,
-                    "compile_ms": compile_ms if isinstance(compile_ms, int | float) and compile_ms >= 0 else None,
-                }
-            )
-        except ValidationError as error:
-            raise _NoRowError(refused(error).args[0]) from None
-        row = len(self.trials)
-        self.trials[row], self.pointers[row] = trial, pointer
-
-    def _configuration(self, configuration: Any) -> tuple[str, dict[str, int]]:
-        if not isinstance(configuration, dict):
-            raise _NoRowError("the configuration is not a JSON object")
-        values: dict[str, Any] = {self._ours(str(name)): value for name, value in configuration.items()}
-        if len(values) != len(configuration):
-            raise _NoRowError("two parameters get the same name")
-        named = values.pop("variant", None) or self.target.variant
-        if not all(type(value) is int for value in values.values()):
-            raise _NoRowError("a value is not a whole number")
-        return same_name(str(named), self._variants) if named else self._variant_with(values), values
-
-    def _ours(self, name: str) -> str:
-        """Our name of a foreign file's parameter, whatever its case."""
-        if name not in self._names:
-            renamed = self.target.rename.get(same_name(name, self.target.rename), name)
-            self._names[name] = same_name(renamed, (p.name for v in self.kernel.variants for p in v.parameters))
-        return self._names[name]
-
-    @property
-    def _variants(self) -> list[str]:
-        return [variant.name for variant in self.kernel.variants]
-
-    def _variant_with(self, values: Mapping[str, int]) -> str:
-        """The only variant with these parameters."""
-        variants = [v.name for v in self.kernel.variants if {p.name for p in v.parameters} == set(values)]
-        if len(variants) != 1:
-            raise _NoRowError(f"name the variant: {len(variants)} variants of {self.kernel.name} have these parameters")
-        return variants[0]
-
-    def _source_hash(self, variant: str) -> str:
-        """The source's hash: that of our own file, else today's, because a foreign file does not name sources."""
-        if self.own and variant in self.own.sources:
-            return self.own.sources[variant]
-        try:
-            return self.kernel.source_hash(variant)
-        except UnknownNameError as error:
-            raise _NoRowError(str(error)) from None
 
 
 def read_kernel_tuner(data: Mapping[str, Any], target: ImportOptions) -> IncomingDocument:
@@ -129,12 +65,12 @@ def read_kernel_tuner(data: Mapping[str, Any], target: ImportOptions) -> Incomin
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidRequestError("tune_params_keys", "must be a list of names.")
     problem = _problem(target, own, data.get("kernel_name"), data.get("problem_size"))
-    rows = _Rows(catalogue().get(problem.kernel), target, own)
+    rows = Rows(catalogue().get(problem.kernel), target, own)
     for key, row in cache.items():
         pointer = f"/cache/{escape(key)}"
         try:
             rows.add(pointer, *_kernel_tuner_row(row, names))
-        except _NoRowError as error:
+        except NoRowError as error:
             rows.unread.append(UnreadableRow(pointer, str(error)))
     return _incoming(KERNEL_TUNER, target, own, problem, rows, data.get("device_name"))
 
@@ -142,7 +78,7 @@ def read_kernel_tuner(data: Mapping[str, Any], target: ImportOptions) -> Incomin
 def _kernel_tuner_row(row: Any, names: Sequence[str]) -> _Row:
     """The failure's word stands in place of the time; else the median of the times, where they are kept."""
     if not isinstance(row, dict):
-        raise _NoRowError("the row is not a JSON object")
+        raise NoRowError("the row is not a JSON object")
     configuration = {name: row[name] for name in names if name in row}
     time, times = row.get("time"), row.get("times")
     if isinstance(time, str):
@@ -163,18 +99,18 @@ def read_t4(data: Mapping[str, Any], target: ImportOptions) -> IncomingDocument:
         raise InvalidRequestError("metadata.timeunit", f"must be one of {', '.join(UNITS_MS)}.", "milliseconds")
     own = _own(metadata.get(OWN))
     problem = _problem(target, own, None, None)
-    rows = _Rows(catalogue().get(problem.kernel), target, own)
+    rows = Rows(catalogue().get(problem.kernel), target, own)
     for place, row in enumerate(results):
         try:
             rows.add(f"/results/{place}", *_t4_row(row, unit))
-        except _NoRowError as error:
+        except NoRowError as error:
             rows.unread.append(UnreadableRow(f"/results/{place}", str(error)))
     return _incoming(T4, target, own, problem, rows)
 
 
 def _t4_row(row: Any, unit: str) -> _Row:
     if not isinstance(row, dict) or not isinstance(row.get("times"), dict):
-        raise _NoRowError("the row has no times")
+        raise NoRowError("the row has no times")
     outcome = _failure(row.get("invalidity"))
     time_ms = _t4_time_ms(row, unit) if outcome is Outcome.MEASURED else None
     compile_ms = row["times"].get("compilation", row["times"].get("compilation_time"))
@@ -192,19 +128,52 @@ def _t4_time_ms(row: Mapping[str, Any], unit: str) -> float:
             own_unit = measured.get("unit") or unit
             factor = UNITS_MS.get(own_unit, math.nan) if isinstance(own_unit, str) else math.nan
             return _median_ms([measured.get("value")], factor)
-    raise _NoRowError("the run time is missing")
+    raise NoRowError("the run time is missing")
+
+
+def read_ktt(data: Mapping[str, Any], target: ImportOptions) -> IncomingDocument:
+    """The results of KTT as a study; raises InvalidRequestError for a file without its unit of time."""
+    metadata, results = data["Metadata"], data["Results"]
+    if not isinstance(results, list) or len(results) > MAX_TRIALS:
+        raise InvalidRequestError("Results", f"must be a list of at most {MAX_TRIALS} rows.")
+    unit = str(metadata.get("TimeUnit") if isinstance(metadata, dict) else None).lower()
+    if unit not in UNITS_MS:
+        raise InvalidRequestError("Metadata.TimeUnit", "must be a unit of time, such as Microseconds.", "Microseconds")
+    names = {row.get("KernelName") for row in results if isinstance(row, dict)}
+    problem = _problem(target, None, names.pop() if len(names) == 1 else None, None)
+    rows = Rows(catalogue().get(problem.kernel), target, None)
+    for place, row in enumerate(results):
+        try:
+            rows.add(f"/Results/{place}", *_ktt_row(row, UNITS_MS[unit]))
+        except NoRowError as error:
+            rows.unread.append(UnreadableRow(f"/Results/{place}", str(error)))
+    return _incoming(KTT, target, None, problem, rows, metadata.get("Device"))
+
+
+def _ktt_row(row: Any, factor: float) -> _Row:
+    pairs = row.get("Configuration") if isinstance(row, dict) else None
+    if not isinstance(pairs, list) or not all(isinstance(pair, dict) and "Name" in pair for pair in pairs):
+        raise NoRowError("the row has no configuration")
+    configuration = {str(pair["Name"]): pair.get("Value") for pair in pairs}
+    outcome = KTT_OUTCOMES.get(str(row.get("Status")))
+    if outcome is None:
+        raise NoRowError(f"{str(row.get('Status'))[:40]!r} is not a known status")
+    is_measured = outcome is Outcome.MEASURED
+    return configuration, outcome, _median_ms([row.get("TotalDuration")], factor) if is_measured else None, None
 
 
 def _failure(word: Any) -> Outcome:
     outcome = foreign_outcome(word) if isinstance(word, str) else None
     if outcome is None:
-        raise _NoRowError(f"{str(word)[:40]!r} is not a known outcome")
+        raise NoRowError(f"{str(word)[:40]!r} is not a known outcome")
     return outcome
 
 
 def _median_ms(times: Any, factor: float) -> float:
     if not isinstance(times, list) or not all(type(time) in {int, float} and time > 0 for time in times):
-        raise _NoRowError("the time is missing or not above 0")
+        raise NoRowError("the time is missing or not above 0")
+    if max(times) >= NO_TIME_MS:
+        raise NoRowError(f"the time {max(times):g} stands for a failure that the file does not name")
     return float(statistics.median(times)) * factor
 
 
@@ -243,11 +212,6 @@ def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:
     return dict(zip(kernel.axes, sizes, strict=True)) if len(sizes) == len(kernel.axes) else None
 
 
-def same_name(name: str, known: Iterable[str]) -> str:
-    """The known name that differs only in case; the name itself where no known name does."""
-    return next((candidate for candidate in known if candidate.casefold() == name.casefold()), name)
-
-
 def _device_model(name: str, limits: Mapping[str, str] | None) -> tuple[str, DeviceModel | None]:
     """The slug that is meant, and the model by what the caller says of it or else by the known products."""
     try:
@@ -264,7 +228,7 @@ def _plain_slug(name: str) -> str:
 
 
 def _incoming(
-    name: str, target: ImportOptions, own: OwnPart | None, problem: ProblemPart, rows: _Rows, device_name: Any = None
+    name: str, target: ImportOptions, own: OwnPart | None, problem: ProblemPart, rows: Rows, device_name: Any = None
 ) -> IncomingDocument:
     named = target.device_model or (own.device_model if own else device_name)
     if not isinstance(named, str) or not _plain_slug(named):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
 from tilewright.service.operations.exchange.document import FORMAT, Document
-from tilewright.service.operations.exchange.foreign import read_kernel_tuner, read_t4
+from tilewright.service.operations.exchange.foreign import read_kernel_tuner, read_ktt, read_t4
 from tilewright.service.operations.exchange.incoming import ImportOptions, IncomingDocument, IncomingStudy, refused
 from tilewright.service.operations.exchange.report import printable
 from tilewright.tuner.devices.device import Environment
@@ -23,15 +23,17 @@ def read_document(body: bytes, target: ImportOptions) -> IncomingDocument:
     if named == FORMAT:
         return _ours(body, target)
     if named is not None:
-        reason = f"is {str(named)[:40]!r}; supported are {FORMAT}, T4 (1.x) and Kernel Tuner's cache."
+        reason = f"is {str(named)[:40]!r}; supported are {FORMAT}, T4 (1.x), Kernel Tuner's cache and KTT's."
         raise InvalidRequestError("format", reason, FORMAT)
     if "cache" in data and "tune_params_keys" in data:
         return read_kernel_tuner(data, target)
     if "results" in data and "schema_version" in data:
         return read_t4(data, target)
+    if "Results" in data and "Metadata" in data:
+        return read_ktt(data, target)
     reason = (
         f"the document is neither {FORMAT} (member format), nor T4 (schema_version, results), nor a Kernel Tuner cache "
-        "(cache, tune_params_keys)."
+        "(cache, tune_params_keys), nor KTT's results (Metadata, Results)."
     )
     raise InvalidRequestError("format", reason, FORMAT)
 
@@ -51,14 +53,21 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _strictly(body: bytes) -> Any:
-    """The value; the cache of a Kernel Tuner run that was not ended lacks its last two braces, which are put there."""
+    """The value; in other tools' files a number that JSON does not have, such as NaN, is null.
+
+    The cache of a Kernel Tuner run that was not ended lacks its last two braces, which are put there.
+    """
     try:
         return strict_json.read(body)
     except strict_json.MalformedJSONError:
-        if b'"tune_params_keys"' not in body or b'"cache"' not in body:
+        is_cache = b'"tune_params_keys"' in body and b'"cache"' in body
+        if not is_cache and b'"Metadata"' not in body and b'"schema_version"' not in body:
             raise
-        with suppress(strict_json.MalformedJSONError):
-            return strict_json.read(body.rstrip().rstrip(b",") + b"}}")
+        for ending in [b"", b"}}"][: 1 + is_cache]:
+            with suppress(strict_json.MalformedJSONError):
+                data = strict_json.read((body.rstrip().rstrip(b",") if ending else body) + ending, has_nan=True)
+                if isinstance(data, dict) and "format" not in data:
+                    return data
         raise
 
 

@@ -47,7 +47,7 @@ class SkippedRow(Answer):
 class ImportAnswer(Answer):
     """The result of an import."""
 
-    format: str = Field(description="tilewright/1, T4 or Kernel Tuner.")
+    format: str = Field(description="tilewright/1, T4, Kernel Tuner or KTT.")
     origin: str = Field(description="The installation that the results are said to come from.")
     sha256: str = Field(description="Of the document.")
     dry_run: bool = Field(description="True: nothing was stored.")

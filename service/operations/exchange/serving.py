@@ -34,7 +34,7 @@ def serving_files(bundle: Mapping[str, Any], kernel: Kernel, rename: Mapping[str
     defaults = {option.name: option.default for option in kernel.options}
     files: dict[str, dict[int, Any]] = {}
     for result in bundle["results"]:
-        if result["kernel"] == kernel.name and result["options"] == defaults:
+        if result["kernel"] == kernel.name and defaults | result["options"] == defaults:
             values = {theirs.get(name, name): value for name, value in result["configuration"].items()}
             rows = files.setdefault(_file_name(result, bundle["device_model"]["name"]), {})
             rows[result["shape"][ROWS_AXIS]] = values

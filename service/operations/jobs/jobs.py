@@ -196,9 +196,12 @@ def answer_of(
 ) -> JobAnswer:
     """The job as callers see it, from a row with COLUMNS and what its foreign keys refer to.
 
-    `best_ms`: of its study's fastest trial; the winner of the job's own finals comes before it.
+    `best_ms`: of its study's fastest trial; the winner of the job's own finals comes before it, and a job that ended
+    without a winner, or failed, has none.
     """
     result = row.result or {}
+    own_ms = (result.get("best") or {}).get("time_ms")
+    has_none = row.state == models.JobState.FAILED or result.get("best", own_ms or best_ms) is None
     return JobAnswer(
         **{name: getattr(row, name) for name in _SAME},
         state=row.state.value,
@@ -207,7 +210,7 @@ def answer_of(
         device=device.uuid if device else None,
         device_place=f"{device.ordinal} of {device.host}" if device else None,
         budget={"trials": row.budget_trials, "seconds": row.budget_seconds, "target_ms": row.budget_target_ms},
-        best_ms=(result.get("best") or {}).get("time_ms", best_ms),
+        best_ms=own_ms if own_ms is not None or has_none else best_ms,
         gain_over_default=result.get("gain_over_default"),
         stopped_by=result.get("stopped_by"),
     )

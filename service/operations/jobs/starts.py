@@ -9,6 +9,7 @@ SGLang's loaders read the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.kernels.kernel import Kernel
@@ -58,10 +59,17 @@ def nearest_feasible(space: SearchSpace, starts: Sequence[Mapping[str, Any]]) ->
     return list(dict.fromkeys(configuration for configuration in found if configuration is not None))
 
 
-def starts_in(
-    document: object, kernel: Kernel, shape: Mapping[str, int], rename: Mapping[str, str]
-) -> tuple[list[StartRequest], set[str]]:
-    """The starts of a file, and the parameters in it that the kernel has not, which are left out.
+@dataclass(frozen=True)
+class Starts:
+    """The starts of a file; what was left out: parameters that the kernel has not, values that are no whole numbers."""
+
+    starts: list[StartRequest]
+    unknown: frozenset[str] = frozenset()
+    no_numbers: frozenset[str] = frozenset()
+
+
+def starts_in(document: object, kernel: Kernel, shape: Mapping[str, int], rename: Mapping[str, str]) -> Starts:
+    """The starts of a file, without parameters in it that the kernel has not and values that are no whole numbers.
 
     The file is one of vLLM's or SGLang's, whose rows nearest to the shape's m come first; or `{"variant": …,
     "configuration": {…}}`, or a list of such. `rename`: the kernel's name of a parameter by the file's. Raises
@@ -69,7 +77,7 @@ def starts_in(
     """
     if isinstance(document, list) or (isinstance(document, dict) and "configuration" in document):
         listed = document if isinstance(document, list) else [document]
-        return [StartRequest.model_validate(start) for start in listed[:MOST_STARTS]], set()
+        return Starts([StartRequest.model_validate(start) for start in listed[:MOST_STARTS]])
     rows = _rows(document)
     if ROWS_AXIS not in shape:
         raise InvalidRequestError(
@@ -77,28 +85,28 @@ def starts_in(
         )
     known = {parameter.name for variant in kernel.variants for parameter in variant.parameters}
     starts: dict[tuple[tuple[str, int], ...], StartRequest] = {}
-    unknown: set[str] = set()
+    unknown, no_numbers = set[str](), set[str]()
     for m in sorted(rows, key=lambda m: (abs(m - shape[ROWS_AXIS]), m)):
         values = {rename.get(name, name): value for name, value in rows[m].items()}
         unknown |= values.keys() - known
-        mapped = {name: value for name, value in values.items() if name in known}
+        no_numbers |= {name for name, value in values.items() if name in known and type(value) is not int}
+        mapped = {name: value for name, value in values.items() if name in known and type(value) is int}
         starts.setdefault(tuple(sorted(mapped.items())), StartRequest(configuration=mapped))
     if not any(start.configuration for start in starts.values()):
-        names = ", ".join(sorted(known))
-        raise InvalidRequestError("starts", f"the file has none of the parameters of {kernel.name}: {names}.")
-    return list(starts.values())[:MOST_STARTS], unknown
+        names = ", ".join(sorted(no_numbers or known))
+        reason = "no whole number for any of" if no_numbers else f"none of the parameters of {kernel.name}:"
+        raise InvalidRequestError("starts", f"the file has {reason} {names}.")
+    return Starts(list(starts.values())[:MOST_STARTS], frozenset(unknown), frozenset(no_numbers))
 
 
-def _rows(document: object) -> dict[int, Mapping[str, int]]:
+def _rows(document: object) -> dict[int, Mapping[str, Any]]:
     if not isinstance(document, dict) or not document:
         raise InvalidRequestError("starts", "the file is neither a configuration nor an object of them by m.")
-    rows: dict[int, Mapping[str, int]] = {}
+    rows: dict[int, Mapping[str, Any]] = {}
     for key, values in document.items():
         if key in NOT_ROWS:
             continue
-        if not key.isdecimal() or not isinstance(values, dict) or not all(type(v) is int for v in values.values()):
-            raise InvalidRequestError(
-                "starts", f"the member {key!r} is not a number of rows with whole numbers by parameter."
-            )
+        if not key.isdecimal() or not isinstance(values, dict):
+            raise InvalidRequestError("starts", f"the member {key!r} is not a number of rows with values by parameter.")
         rows[int(key)] = values
     return rows

@@ -51,6 +51,7 @@ class CellAnswer(Answer):
     expected_loss: float | None = Field(default=None, description="As in the answer of `best`.")
     shipped: str | None = Field(default=None, description="As in the answer of `best`.")
     refused: str | None = None
+    pending: bool = Field(default=False, description="The answer is being computed; then `match` is null.")
     result: ResultAnswer | None
     is_usable: bool = Field(
         description="Whether the kernel still admits the configuration; if not, `best` answers with another."
@@ -142,6 +143,7 @@ def _cell(
         expected_loss=answered.expected_loss if answered else None,
         shipped=answered.shipped if answered else None,
         refused=refused,
+        pending=answered is not None and answered.match is None,
         result=known.result if known else None,
         is_usable=known is not None and known.is_usable,
         environments=known.environments if known else 0,

@@ -109,7 +109,7 @@ def test_a_report_waits_for_a_device_that_another_program_has_for_a_moment(monke
 
     monkeypatch.setattr(ladder, "note", note)
     taken = host_lock(entry.physical_uuid, "measuring", wait_s=0)
-    with ladder._alone_on(entry), pytest.raises(DeviceBusyError), taken:
+    with ladder.alone_on(entry), pytest.raises(DeviceBusyError), taken:
         pass
     assert said == ["cpu is in use; waiting up to 30 s for it"]
     with host_lock(entry.physical_uuid, "measuring", wait_s=0):

@@ -127,3 +127,11 @@ def test_the_bar_is_one_line_on_a_terminal_of_80_columns():
 def test_every_end_is_an_end(capsys, state):
     last, _ = seen(capsys, [job(state, "finished")])
     assert last.state == state
+
+
+def test_a_best_from_before_the_job_began_is_not_shown_as_its_own(capsys):
+    states = [job("running", "preparing", 0, 2.5), job("running", "searching", 1, 2.5), job("done", "finished", 2, 1.5)]
+    follow(iter(states).__next__, sleep=lambda _seconds: None)
+    lines = capsys.readouterr().err
+    assert "preparing: 0 of 10 trials, none measured yet" in lines
+    assert "best 1.5 ms" in lines

@@ -43,6 +43,17 @@ def test_it_says_when_the_library_left_the_finals(run, tuned, failure):
     assert failure is None or failure in ran.err
 
 
+def test_a_best_from_before_is_told_apart_from_a_job_that_measured_nothing(run, tuned):
+    with ThreadPoolExecutor(1) as worker:
+        ended = worker.submit(end_queued, JobState.DONE, result={"best": None, "published": False})
+        ran = run(*GEMM)
+        ended.result()
+    assert (ran.status, ran.out) == (3, "")
+    assert "no configuration was measured" in ran.err
+    assert "The best so far, 2 ms, is from an earlier job" in ran.err
+    assert "faster beyond the noise" not in ran.err
+
+
 def test_a_job_that_failed_is_one_line_and_a_status(run, tuned):
     with ThreadPoolExecutor(1) as worker:
         ended = worker.submit(end_queued, JobState.FAILED, error="the device was lost")

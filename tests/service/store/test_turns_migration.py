@@ -12,7 +12,7 @@ PRIORITIES = text("SELECT priority FROM procrastinate_jobs ORDER BY id")
 
 
 def test_entries_of_before_keep_their_place(empty_database_url):
-    schema.upgrade(empty_database_url, "0018")
+    schema.upgrade(empty_database_url, "0021")
     engine = create_engine(sqlalchemy_url(empty_database_url), poolclass=NullPool)
     with engine.begin() as connection:
         for priority in (0, 5, 9):
@@ -21,6 +21,6 @@ def test_entries_of_before_keep_their_place(empty_database_url):
     with engine.begin() as connection:
         assert connection.scalars(PRIORITIES).all() == [engine_priority(p, 0) for p in (0, 5, 9)]
         connection.execute(text("UPDATE procrastinate_jobs SET priority = priority - 7"))  # of the seventh turn
-    schema.downgrade(empty_database_url, "0018")
+    schema.downgrade(empty_database_url, "0021")
     with engine.begin() as connection:
         assert connection.scalars(PRIORITIES).all() == [0, 5, 9]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.own import own_kernel
 from tilewright.tuner.capture.adopt import adopt_launch
 from tilewright.tuner.capture.capture import Capture, CaptureError
+from tilewright.tuner.capture.program.memory import as_bytes, seen
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
 BLUR = """
@@ -186,3 +188,86 @@ def test_an_address_is_what_the_source_says_it_points_to(adopted):
         ((64, 4), "float32"),
         ((64,), "int32"),
     ]
+
+
+def tensor(count, **more):
+    return {"kind": "tensor", "dtype": "float32", "shape": [count], "bytes": 4 * count, **more}
+
+
+PLAIN = [tensor(4096), tensor(4096), scalar(4096)]
+COPY = """
+__global__ void copied(float *y, const float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  for (int t = 0; t < TILE; ++t) if (i * TILE + t < n) y[i * TILE + t] = 3 * x[i * TILE + t];
+}
+"""
+
+
+def right_at(kernel, shape):
+    problem = kernel.problem(shape)
+    bench = CpuDevice().bench(kernel, problem, 1)
+    try:
+        space = kernel.space(problem, CpuDevice().model.limits)
+        return all(bench.verify(bench.compile(one)).is_right for one in space.defaults())
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize(
+    "options", [["-D", "TILE=4"], ["-DTILE=4"], ["-D TILE=4"], ["--define-macro=TILE=4"], ["--define-macro", "TILE=4"]]
+)
+def test_a_macro_of_the_options_is_a_parameter_however_it_is_written(adopted, options):
+    kernel, _ = adopted(COPY, "copied", (8, 1, 1), (128, 1, 1), PLAIN, options=[*options, "-I", "/nowhere"])
+    assert kernel.variants[0].space().default().values["TILE"] == 4
+    assert kernel.flags == ("-I/nowhere",)
+
+
+@pytest.mark.parametrize(("options", "default"), [(["-DFAST"], 4), ([], 1), (["-DFAST", "-UFAST"], 1)])
+def test_a_macro_has_the_value_of_the_branch_that_was_compiled(adopted, options, default):
+    source = f"#ifdef FAST\n#define TILE 4\n#else\n#define TILE 1\n#endif\n{COPY}"
+    kernel, _ = adopted(source, "copied", (32 // default, 1, 1), (128, 1, 1), PLAIN, options=options)
+    assert kernel.variants[0].space().default().values["TILE"] == default
+    assert kernel.source("adopted").count("#ifndef TILE") == 2
+
+
+def test_a_grid_that_is_the_same_for_every_size_is_for_the_captured_size_only(adopted):
+    source = """
+    __global__ void turned(float *y, const float *x, int n) {
+      __shared__ float s[256];
+      int at = threadIdx.y * blockDim.x + threadIdx.x;
+      s[at] = at < n ? x[at] : 0;
+      __syncthreads();
+      if (at < n) y[at] = s[at];
+    }"""
+    arguments = [tensor(256), tensor(256), scalar(256)]
+    kernel, notes = adopted(source, "turned", (1, 1, 1), (16, 16, 1), arguments)
+    assert "for this size only" in notes
+    assert right_at(kernel, {"n": 256})
+    with pytest.raises(InvalidProblemError):
+        kernel.problem({"n": 5000})
+
+
+@pytest.mark.parametrize(
+    ("entry", "source"),
+    [("_Z6copiedPfPKfi", COPY), ("_ZN4mine6copiedEPfPKfi", f"namespace mine {{{COPY}}}"), ("_ZL6copiedPfPKfi", COPY)],
+)
+def test_a_mangled_name_is_the_function_that_it_names(adopted, entry, source):
+    kernel, _ = adopted(f"#define TILE 4\n{source}", entry, (8, 1, 1), (128, 1, 1), PLAIN)
+    assert kernel.entry == ("mine::copied" if "mine" in source else "copied")
+    assert right_at(kernel, {"n": 1000})
+
+
+def test_a_mangled_instance_of_a_template_is_refused_with_the_way_out(adopted):
+    with pytest.raises(CaptureError, match=r"template's instance; give the function .* by extern"):
+        adopted(SCALE, "_Z5scaleIfLi4EEvPT_PKS0_S0_i", (8, 1, 1), (128, 1, 1), PLAIN)
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)])
+def test_a_dense_array_is_in_the_order_of_memory_whatever_its_axes(axes):
+    dense = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    view = dense.transpose(axes)
+    assert seen(view.dtype, view.shape, view.strides)["shape"] == (2, 3, 4)
+    assert np.array_equal(as_bytes(view.copy(), view.strides).view(np.float32), np.arange(24))
+    assert "strided" not in seen(view.dtype, view.shape, view.strides)
+    gaps = dense[:, :, ::2]
+    assert seen(gaps.dtype, gaps.shape, gaps.strides)["strided"]

@@ -6,6 +6,7 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.compile.std_headers import given_headers, prelude, without_cuda_headers
+from tilewright.tuner.errors import TrialFailure
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 NAMES = (
@@ -63,3 +64,23 @@ def test_what_is_given_is_part_of_the_key(monkeypatch):
 def test_headers_that_only_nvcc_needs_go_for_the_host_compiler():
     source = '#include <cuda_runtime.h>\n  # include "device_launch_parameters.h" // blockIdx\n#include <cuda_fp16.h>\n'
     assert without_cuda_headers(source) == "\n\n#include <cuda_fp16.h>\n"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("pow(2, n)", "pow(x, 2.0)", "sqrt(n)", "floor(n / 2)", "fabs(n)", "exp(n)", "atan2(n, 2)", "fmax(x, 2.0)"),
+        *("fmod(n, 2)", "std::pow(2, n)", "std::sqrt(n)", "log2(n)", "hypot(x, n)", "isnan(n)"),
+    ],
+)
+def test_functions_of_numbers_of_other_types_are_those_of_doubles(call):
+    source = f'extern "C" __global__ void k(double* y, int n, float x) {{ y[0] = {call}; }}\n'
+    assert compile_nvrtc(source, {}, "sm_90", "k").cubin
+
+
+@needs_nvrtc
+def test_an_error_beside_such_a_call_is_the_one_that_is_told():
+    source = 'extern "C" __global__ void k(double* y, int n) {\n  y[0] = sqrt(n);\n  y[1] = missing;\n}\n'
+    with pytest.raises(TrialFailure, match=r'kernel.cu\(3\): error: identifier "missing"'):
+        compile_nvrtc(source, {}, "sm_90", "k")

@@ -3,6 +3,7 @@
 import pytest
 
 from tilewright.tuner.cuda_source.cut import cut
+from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.tree import CudaSource
 
 PROGRAM = """\
@@ -37,15 +38,15 @@ int main(int argc, char** argv) {
 
 
 def cut_of(text, name):
-    source = CudaSource(text)
-    [kernel] = [one for one in source.kernels if one.name == name]
-    return cut(source, kernel)
+    project = Project(text)
+    [kernel] = [one for one in project.main.kernels if one.name == name]
+    return cut(project, kernel).text
 
 
 def test_what_the_kernel_mentions_stays_at_its_lines_and_the_rest_goes():
     lines, before = cut_of(PROGRAM, "scale").splitlines(), PROGRAM.splitlines()
     kept = {number for number, line in enumerate(lines, 1) if line.strip()}
-    assert kept == {1, 4, 5, 6, 8, 10, 11, 12, 13, 14, 17, 19, 20, 21, 22, 24}
+    assert kept == {1, 5, 6, 8, 10, 11, 12, 13, 14, 17, 19, 20, 21, 22, 24}
     assert all(lines[number - 1] == before[number - 1] for number in kept)
 
 
@@ -79,3 +80,23 @@ def test_uses_of_a_pointer_are_told_apart(body, uses):
 def test_conditions_and_linkage_are_looked_into():
     text = '#ifdef FAST\nextern "C" {\n__device__ int a();\n__global__ void k(int* y) { *y = a(); }\n}\n#endif\n'
     assert cut_of(text, "k") == text
+
+
+def test_variables_of_the_host_go_and_constants_and_those_of_a_gpu_stay():
+    text = """float host = 2;
+extern bool more;
+const int rows = 3;
+static constexpr int columns = 4;
+__device__ float on_gpu;
+struct Size { int n; } size;
+float scaled(float v);
+__device__ float scaled(float v) { return v; }
+__global__ void k(float* y) { float host = rows, more = columns; Size s{1}; *y = scaled(host + on_gpu + more + s.n); }
+"""
+    assert [bool(line.strip()) for line in cut_of(text, "k").splitlines()] == [False, False, *[True] * 7]
+
+
+def test_one_definition_of_c_goes_with_its_linkage():
+    text = 'extern "C"\nvoid host(int* y) {\n}\nextern "C" __global__ void k(int* y) { *y = 1; }\n'
+    lines = cut_of(text, "k").splitlines()
+    assert [line.strip() for line in lines] == ["", "", "", 'extern "C" __global__ void k(int* y) { *y = 1; }']

@@ -89,6 +89,12 @@ def test_a_template_is_an_entry_of_the_problems_dtype_and_of_parameters(tmp_path
         ("struct P { float x; };\n__global__ void a(float* y, P p) {}", None, "line 2: `P p` is passed by value"),
         ("struct P { float* x; };\n__global__ void a(P* p) {}", None, "which has a member of type"),
         ("__global__ void a(float* y);", None, "there is no __global__ function with a body"),
+        ("__global__ void a(float* y) {\n b<<<1, 32>>>(y);\n}", None, "line 2: a launches a kernel itself"),
+        (
+            "template <class P> __global__ void a(float* y) { *y = P::v; }",
+            None,
+            "type P, which no parameter has: name it",
+        ),
         (
             "__global__ void a(float* x, cudaTextureObject_t t) {}",
             None,
@@ -134,3 +140,86 @@ __global__ void k(const Same* a, Mixed* b, int n) { b[0].x = a[0].w[0]; }
     made = first_declaration(source, "k.cu").declaration
     assert 'Tensor("a", "input", shape_of("n", 4))' in made
     assert 'Tensor("b", "inout", shape_of("n", 24), dtype="uint8")' in made
+
+
+def kernel_of(folder, source, entry=None):
+    made = first_declaration(source, "k.cu", entry)
+    (folder / "k.cu").write_text(made.source)
+    (folder / "declaration.py").write_text(made.declaration)
+    return own_kernel(folder)
+
+
+def test_bounds_of_indices_are_axes_and_shapes_and_blocks_have_as_many_axes(tmp_path):
+    source = """
+__global__ void product(const float* A, const float* B, float* C, int M, int N, int K) {
+  int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+  if (row >= M || col >= N) return;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = sum;
+}"""
+    kernel = kernel_of(tmp_path, source)
+    problem = kernel.problem({"m": 100, "n": 50, "k": 7})
+    assert [tensor.shape(problem) for tensor in kernel.tensors] == [(100, 7), (7, 50), (100, 50)]
+    space = kernel.variants[0].space()
+    launch = kernel.variants[0].launch(space.default().values, problem)
+    assert (launch.grid, launch.block) == ((2, 13, 1), (32, 8, 1))
+    assert [parameter.name for parameter in kernel.variants[0].parameters] == ["BLOCK_SIZE_X", "BLOCK_SIZE_Y"]
+
+
+def test_constant_memory_is_an_input_whose_size_is_no_parameter(tmp_path):
+    source = """
+#define TAPS 3
+#define TILE 64
+__constant__ float weights[TAPS];
+__global__ void blur(const float* x, float* y, int n) {
+  int i = blockIdx.x * TILE + threadIdx.x;
+  float sum = 0;
+  for (int t = 0; t < TAPS; ++t) sum += weights[t] * x[i];
+  if (i < n) y[i] = sum;
+}"""
+    kernel = kernel_of(tmp_path, source)
+    [weights] = kernel.constants
+    assert (weights.symbol, weights.shape(kernel.problem({"n": 9}))) == ("weights", (3,))
+    assert [parameter.name for parameter in kernel.variants[0].parameters] == ["TILE"]
+
+
+def test_a_kernel_with_nothing_else_to_tune_gets_a_limit_of_registers(tmp_path):
+    source = "__global__ void turned(const float* x, float* y) {\n  y[threadIdx.x] = x[31 - threadIdx.x];\n}\n"
+    kernel = kernel_of(tmp_path, source)
+    assert [parameter.name for parameter in kernel.variants[0].parameters] == ["MAX_REGISTERS"]
+    assert "__global__ __maxnreg__(MAX_REGISTERS) void turned(" in kernel.source("plain")
+    bounded = source.replace("void", "void __launch_bounds__(32)")
+    assert "__maxnreg__" not in first_declaration(bounded, "k.cu").source
+
+
+def test_arguments_of_a_template_may_be_named_and_their_classes_come_along(tmp_path):
+    source = """
+struct Rows { static __device__ int at(int i) { return i; } };
+struct Unused { int n; };
+template <class F, class LAYOUT> __global__ void copied(const F* x, F* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[LAYOUT::at(i)] = x[i];
+}"""
+    kernel = kernel_of(tmp_path, source, "copied<double, Rows>")
+    assert (kernel.entry, kernel.dtypes) == ("copied<double, Rows>", ("float64",))
+    assert "struct Rows" in kernel.source("plain")
+    assert "Unused" not in kernel.source("plain")
+
+
+def test_a_type_may_be_a_macro_and_have_a_short_or_a_qualified_name():
+    source = """
+#define PRECISION double
+__global__ void k(PRECISION* y, uchar* a, std::uint16_t* b, const PRECISION by, uint n) { y[n] = by + a[0] + b[0]; }"""
+    made = first_declaration(source, "k.cu").declaration
+    assert 'dtypes=("float64",)' in made
+    assert 'Tensor("a", "input", shape_of("n"), dtype="uint8")' in made
+    assert 'Tensor("b", "input", shape_of("n"), dtype="uint16")' in made
+    assert 'Scalar("n", lambda p: p.shape["n"], dtype="uint32")' in made
+
+
+def test_a_name_that_is_taken_gets_a_number_and_keeps_its_function():
+    source = "__global__ void gemm(float* y, int n) { y[n] = 1; }"
+    made = first_declaration(source, "k.cu", taken_names={"gemm", "gemm_2"})
+    assert made.name == "gemm_3"
+    assert 'entry="gemm"' in made.declaration

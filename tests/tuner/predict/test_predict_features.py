@@ -100,7 +100,7 @@ def test_a_shape_that_is_not_defined_for_small_sizes_shares_nothing():
 def test_rows_that_begin_at_no_multiple_of_a_vector_take_more_copies(n, vector):
     features, configuration = Features(GEMM, LIMITS), tile_of(64, 128)
     problem = GEMM.problem({"m": 1765, "n": n, "k": 392})
-    copies = features._copies(problem, configuration)
+    copies = features._copies(features._facts_of(problem), configuration)
     of_a, of_b = copies[0:3], copies[3:6]
     assert (of_a[0], of_b[0]) == (2.0, math.log2(vector))
     assert of_b[1] - of_b[2] == pytest.approx(math.log2(vector))

@@ -26,6 +26,7 @@ def tuned(everything_tuned):
     torch, plans = pytest.importorskip("torch"), pytest.importorskip("tilewright.tuner.pytorch.plans")
     torch.set_num_threads(1)  # PyTorch's own wait for each other on a busy machine, longer than anything here takes
     torch.manual_seed(0)
+    pytest.importorskip("tilewright.tuner.runtime.first_use.first_use").forget()
     plans.use(everything_tuned)
     yield everything_tuned
     plans.use(None)

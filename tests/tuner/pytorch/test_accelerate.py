@@ -12,13 +12,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from corrected_sources import FAULTY, say_that_tiled_was_faulty  # noqa: E402
+from faulty_kernels import faulty, planted  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.identity import text_hash  # noqa: E402
+from tilewright.kernels.space import Configuration  # noqa: E402
+from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
-from tilewright.tuner.runtime import Runtime  # noqa: E402
+from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.first_use import first_use  # noqa: E402
 from tilewright.tuner.runtime.host import host_place  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -344,10 +350,10 @@ with torch.no_grad():
     assert float(total) == pytest.approx(float(expected["y"].sum()), abs=1e-5)
 
 
-def runtime_of(tmp_path, net):
+def runtime_of(tmp_path, net, match="exact"):
     """A runtime that knows the layers alone."""
     answers, kernel = AnswerCache(tmp_path / "answers"), catalogue().get("linear")
-    answer = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": "exact", "time_ms": 1.0}
+    answer = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": match, "time_ms": 1.0}
     problem = kernel.problem({"m": len(X), "n": 8, "k": 8})
     answers.put(problem, host_place(), answer | {"library": None, "source_hash": kernel.source_hash("tiled")})
     return Runtime(only_tuned=True, answers=answers)
@@ -395,8 +401,56 @@ def test_a_lock_of_another_source_is_refused(locked, net):
     unchanged(net, "linear's source has changed", lock=locked)
 
 
+def test_a_lock_of_a_source_that_was_faulty_has_predictions_and_says_so(locked, net, tmp_path, monkeypatch):
+    say_that_tiled_was_faulty(tmp_path, monkeypatch, catalogue().get("linear"))
+    [kernel] = json.loads(locked.read_text())["kernels"]
+    changed(locked, kernels=[kernel | {"source_hash": FAULTY}])
+    expected = net.eval()(X)
+    said = r"made with a faulty source of linear's tiled.*predictions, which are checked at their first use"
+    with pytest.warns(tw.AccelerationWarning, match=said):
+        result = tw.accelerate(net, lock=locked)
+    assert "faulty source" in str(result)
+    with torch.no_grad():
+        torch.testing.assert_close(net(X), expected)
+    (use,) = plans.runtime().first_uses()
+    assert (use.state, use.choice.match, use.choice.origin) == ("right", "predicted", "pinned")
+    (decision,) = tw.status()
+    assert decision.check.startswith("checked: tiled TILE_WIDTH=8 (predicted, from pinned)")
+
+
+def test_a_lock_says_what_was_never_verified(net, slow_linear, tmp_path):
+    runtime = runtime_of(tmp_path, net, match="nearest")
+    tw.use(runtime)
+    path = winning(net).save(tmp_path / "tilewright.lock")
+    [kernel] = json.loads(path.read_text())["kernels"]
+    assert kernel["match"] == "nearest"
+    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "nothing")))
+    first_use.forget()
+    with torch.no_grad():
+        assert tw.accelerate(net, lock=path).is_applied
+        net(X)
+    (use,) = plans.runtime().first_uses()
+    assert (use.state, use.choice.match) == ("right", "nearest")
+
+
 def test_a_lock_of_the_version_before_states_the_text_of_the_source(locked, net):
     [kernel] = json.loads(locked.read_text())["kernels"]
     then = text_hash(catalogue().get("linear").source(kernel["variant"]))
     changed(locked, kernels=[kernel | {"source_hash": then}])
     assert tw.accelerate(net, lock=locked).is_applied
+
+
+def test_what_was_wrong_at_its_first_use_is_said(slow_linear, net, tmp_path):
+    right = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
+    kernels = faulty(tmp_path, "linear", "tiled.cu", right, right.replace("p0 < K", "p0 + TILE_WIDTH < K"))
+    linear = kernels.get("linear")
+    problem = linear.problem({"m": len(X), "n": 8, "k": 8})
+    answers = planted(
+        tmp_path / "answers", kernels, problem, host_place(), Configuration.of("tiled", {"TILE_WIDTH": 8})
+    )
+    tw.use(Runtime(only_tuned=True, answers=answers, kernels=kernels, shipped_records=False))
+    expected = net.eval()(X)
+    with pytest.warns(WrongResultWarning, match="linear m=.*was wrong at its first use"):
+        result = tw.accelerate(net, X, **QUICK)
+    assert "was wrong at its first use" in str(result)
+    torch.testing.assert_close(net.eval()(X), expected)

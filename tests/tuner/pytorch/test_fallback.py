@@ -19,7 +19,7 @@ from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.runtime import Runtime, ServiceWarning, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
-from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.host import HostLaunches, host_place  # noqa: E402
 from tilewright.tuner.runtime.runtime import default_runtime  # noqa: E402
 
 
@@ -54,21 +54,79 @@ def test_what_no_kernel_computes_is_pytorchs(call, reference, reason):
     same(lambda: call(a), reference(a), reason)
 
 
-def test_a_configuration_that_is_wrong_at_its_first_use_makes_later_calls_pytorchs(tmp_path, monkeypatch):
+RIGHT = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
+WRONG = "for (unsigned p0 = 0; p0 + (TILE_WIDTH == 8 ? 8 : 1) <= K; p0 += TILE_WIDTH)"
+"""Tiles of 8 leave out the last terms where 8 does not divide K; other tiles are right."""
+
+
+@pytest.fixture
+def wrong(tmp_path, monkeypatch):
+    """A runtime in use whose prediction for one product is wrong; and that product's factors."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    right = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
-    kernels = faulty(tmp_path, "gemm", "tiled.cu", right, right.replace("p0 <", "p0 + TILE_WIDTH <="))
-    problem, tiled = (
-        kernels.get("gemm").problem({"m": 7, "n": 5, "k": 12}),
-        Configuration.of("tiled", {"TILE_WIDTH": 8}),
-    )
-    answers = planted(tmp_path / "answers", kernels, problem, host_place(), tiled)
-    plans.use(Runtime(only_tuned=True, answers=answers, kernels=kernels, shipped_records=False))
-    a, b = torch.randn(7, 12), torch.randn(12, 5)
+    kernels = faulty(tmp_path, "gemm", "tiled.cu", RIGHT, WRONG)
+    runtime = predicting(tmp_path, kernels)
+    return runtime, torch.randn(7, 12), torch.randn(12, 5)
+
+
+def predicting(tmp_path, kernels, width=8, match="predicted"):
+    """Uses a runtime that has heard of a configuration for one product."""
+    problem = kernels.get("gemm").problem({"m": 7, "n": 5, "k": 12})
+    tiled = Configuration.of("tiled", {"TILE_WIDTH": width})
+    answers = planted(tmp_path / "answers", kernels, problem, host_place(), tiled, match)
+    runtime = Runtime(only_tuned=True, answers=answers, kernels=kernels, shipped_records=False)
+    plans.use(runtime)
+    return runtime
+
+
+def test_a_configuration_that_is_wrong_at_its_first_use_makes_later_calls_pytorchs(wrong):
+    runtime, a, b = wrong
     with pytest.warns(WrongResultWarning, match="gemm m=7,n=5,k=12 float32 .*tiled TILE_WIDTH=8"):
         assert not torch.allclose(tw.gemm(a, b), a @ b)
     same(lambda: tw.gemm(a, b), a @ b, "no result for gemm m=7,n=5,k=12")
-    assert [one.is_ours for one in tw.status()] == [False]
+    (one,) = tw.status()
+    assert not one.is_ours
+    assert one.check.startswith("withdrawn: tiled TILE_WIDTH=8 (predicted, from cache): ")
+    assert "components of the rows that were checked are out of bounds, first at (0, 0): got " in one.check
+    choose, asked = runtime.choose, []
+    runtime.choose = lambda *problem: asked.append(problem) or choose(*problem)
+    for _ in range(3):
+        torch.testing.assert_close(tw.gemm(a, b), a @ b)
+    assert not asked
+
+
+def test_the_next_answer_serves_a_problem_whose_first_was_wrong(wrong, tmp_path):
+    runtime, a, b = wrong
+    with pytest.warns(WrongResultWarning):
+        tw.gemm(a, b)
+    problem = runtime.kernels.get("gemm").problem({"m": 7, "n": 5, "k": 12})
+    other = Configuration.of("tiled", {"TILE_WIDTH": 16})
+    planted(tmp_path / "answers", runtime.kernels, problem, host_place(), other, "nearest")
+    with warnings.catch_warnings(action="error"):
+        torch.testing.assert_close(tw.gemm(a, b), a @ b)
+    (one,) = tw.status()
+    assert one.is_ours
+    assert [words.split(":")[0] for words in one.check.split("; ")] == ["withdrawn", "checked"]
+
+
+def test_prepare_withdraws_what_is_wrong_and_calls_again(wrong, monkeypatch):
+    _, a, b = wrong
+    monkeypatch.setattr(HostLaunches, "launch", lambda self, *given: self._function.launch(*given))  # as in a capture
+    results = []
+    with pytest.warns(tw.FallbackWarning), pytest.warns(WrongResultWarning):
+        status = tw.prepare(lambda: results.append(tw.gemm(a, b)))
+    assert len(results) == 2
+    torch.testing.assert_close(results[-1], a @ b)
+    assert [(one.is_ours, one.check.partition(":")[0]) for one in status] == [(False, "withdrawn")]
+
+
+def test_prepare_checks_what_calls_could_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    predicting(tmp_path, catalogue())
+    monkeypatch.setattr(HostLaunches, "launch", lambda self, *given: self._function.launch(*given))  # as in a capture
+    tw.gemm(torch.randn(7, 12), torch.randn(12, 5))
+    waiting = "waiting: tiled TILE_WIDTH=8 (predicted, from cache): no call that could be checked yet"
+    assert [one.check for one in tw.status()] == [waiting]
+    assert [one.check.partition(":")[0] for one in tw.prepare()] == ["checked"]
 
 
 def test_an_address_that_is_not_aligned_is_pytorchs_for_this_call():

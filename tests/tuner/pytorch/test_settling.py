@@ -17,6 +17,7 @@ from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # 
 from tilewright.tuner.pytorch.acceleration.calls import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
 
@@ -49,6 +50,25 @@ def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_n
     assert best_way(times(eager=4.0, graph=4.0)) == "eager"
     noisy = times(eager=4.0) | {"ours": [3.0, 5.0, 3.0, 5.0, 3.0, 5.0, 3.0, 3.0, 3.0]}
     assert best_way(noisy) == "eager"
+
+
+def test_what_was_just_installed_is_called_before_it_is_timed():
+    model, x, seen = nn.Linear(4, 3), torch.ones(2, 4), []
+
+    def run(call):
+        seen.append(type(model).__name__)
+        return call(x)
+
+    judge = Judge(model, run, None, torch.device("cpu"), 5, 1.0, with_gradients=False, tolerance=0.0)
+    stand = installed.Replacement(entry(x), ("",))
+    replaced = Candidate(SimpleNamespace(calls=1, stand=lambda **_: stand))
+    play({"ours": judge._eager([replaced])}, torch.device("cpu"), 1, 1.0)
+    assert len(seen) > 3
+    assert seen[0] == "AcceleratedLinear"
+    times = play({"ours": judge._eager([replaced]), "eager": judge._eager([])}, torch.device("cpu"), 2, 1.0)
+    assert [len(one) for one in times.values()] == [2, 2]
+    assert set(seen) == {"AcceleratedLinear", "Linear"}
+    assert all(seen[at + 1] == seen[at] for at in range(len(seen) - 1) if at == 0 or seen[at] != seen[at - 1])
 
 
 def disputed(calls, library_ms=0.02):

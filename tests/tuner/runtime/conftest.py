@@ -6,6 +6,7 @@ import pytest
 from runtime_gemm import GEMM, ODD, TILED, K, M, N
 
 from tilewright.tuner.runtime import Runtime
+from tilewright.tuner.runtime.first_use import first_use
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,12 @@ def cache(cache_folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(cache_folder))
         yield
+
+
+@pytest.fixture(autouse=True)
+def another_process():
+    """Nothing was used yet, as far as first uses are concerned."""
+    first_use.forget()
 
 
 @pytest.fixture

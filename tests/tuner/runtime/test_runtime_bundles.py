@@ -97,7 +97,7 @@ def test_machine_code_of_a_source_that_was_faulty_is_not_loaded_and_its_configur
     (folder / "SHA256SUMS.sig").write_bytes(key.sign((folder / "SHA256SUMS").read_bytes()))
     runtime = Runtime(bundle=folder, public_key=public)
     say_that_tiled_was_faulty(tmp_path, monkeypatch)
-    with pytest.warns(BundleWarning, match="measured with a faulty source of tiled"):
+    with pytest.warns(BundleWarning, match=r"a faulty source of tiled.*a prediction, checked at its first use"):
         found = choose(runtime)
     assert (found.origin, found.match, found.cubin, found.configuration.variant) == (
         "bundle",
@@ -105,6 +105,7 @@ def test_machine_code_of_a_source_that_was_faulty_is_not_loaded_and_its_configur
         None,
         "tiled",
     )
+    assert runtime.first_use(GEMM, PROBLEM, PLACE, found).state == "waiting"
 
 
 def test_a_result_of_the_version_before_is_used_with_its_machine_code(tmp_path):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from faulty_kernels import faulty, planted
 from runtime_gemm import GEMM, TILED, K, M, N, operands
 
-from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.runtime import Runtime, UntunedError, UntunedWarning, WrongResultWarning
+from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.host import host_place
 
@@ -149,3 +150,83 @@ def test_every_kernel_with_rows_is_checked(tmp_path, kind):
     launch(*arrays)
     assert states(runtime) == [("right", variant)]
     assert "check" not in runtime.first_uses()[0].reason
+
+
+def test_another_runtime_of_the_process_does_not_check_again_and_takes_what_was_withdrawn_as_wrong(
+    tmp_path, wrong_gemm
+):
+    a, b, c = operands()
+    first, second = runtime_of(tmp_path, catalogue()), runtime_of(tmp_path, catalogue())
+    for one in (first, second):
+        one.best("gemm", **SHAPE)(a, b, c)
+    assert first.first_uses() == second.first_uses()
+    first, second, third = (runtime_of(tmp_path, wrong_gemm) for _ in range(3))
+    launch = second.best("gemm", **SHAPE)
+    assert launch.choice("cpu").configuration == TILED  # chosen before it is known to be wrong
+    with pytest.warns(WrongResultWarning):
+        first.best("gemm", **SHAPE)(a, b, c)
+    for one in (launch, third.best("gemm", **SHAPE)):
+        with pytest.warns(UntunedWarning) as told:
+            one(a, b, c)
+        assert [warning.category for warning in told] == [UntunedWarning]
+        np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_runtime_without_the_check_uses_what_another_one_has_withdrawn(tmp_path, wrong_gemm):
+    a, b, c = operands()
+    with pytest.warns(WrongResultWarning):
+        runtime_of(tmp_path, wrong_gemm).best("gemm", **SHAPE)(a, b, c)
+    launch = runtime_of(tmp_path, wrong_gemm, check_first_use=False).best("gemm", **SHAPE)
+    assert launch.choice("cpu").configuration == TILED
+
+
+def test_a_launch_that_is_refused_leaves_the_check_to_the_next_one(tmp_path):
+    runtime = runtime_of(tmp_path, catalogue())
+    launch = runtime.best("gemm", **SHAPE)
+    a, b, c = operands()
+    shifted = np.empty(c.size + 1, np.float32)[1:].reshape(c.shape)
+    with pytest.raises(ArgumentError):
+        launch(a, b, shifted)
+    assert states(runtime) == [("waiting", "tiled")]
+    launch(a, b, c)
+    assert states(runtime) == [("right", "tiled")]
+
+
+def test_a_runtime_hears_once_of_what_is_withdrawn(tmp_path, wrong_gemm, monkeypatch):
+    heard, withdrawn = [], Runtime.withdrawn
+
+    def hear(self, use, finding):
+        heard.append((use.problem, use.choice.configuration, finding.wrong > 0))
+        withdrawn(self, use, finding)
+
+    monkeypatch.setattr(Runtime, "withdrawn", hear)
+    runtime = runtime_of(tmp_path, wrong_gemm)
+    launch, arrays = runtime.best("gemm", **SHAPE), operands()
+    with pytest.warns(WrongResultWarning):
+        launch(*arrays)
+    with pytest.warns(UntunedWarning):
+        launch(*arrays)
+    assert heard == [(GEMM.problem(SHAPE), TILED, True)]
+
+
+def test_a_reference_that_fails_does_not_fail_the_call(tmp_path):
+    def reference(*_):
+        raise ZeroDivisionError("not today")
+
+    kernels = Catalogue(catalogue().by_name | {"gemm": replace(GEMM, reference=reference)})
+    runtime = runtime_of(tmp_path, kernels)
+    a, b, c = operands()
+    runtime.best("gemm", **SHAPE)(a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+    (use,) = runtime.first_uses()
+    assert use.state == "unchecked"
+    assert "it raised ZeroDivisionError: not today" in use.reason
+
+
+def test_numbers_whose_sums_overflow_raise_no_false_alarm(tmp_path):
+    runtime = runtime_of(tmp_path, catalogue())
+    a, b, c = operands()
+    a[0], b[:, 3] = 1e30, 1e30
+    runtime.best("gemm", **SHAPE)(a, b, c)
+    assert c[0, 3] == np.inf
+    assert states(runtime) == [("right", "tiled")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from math import erf
 
+import ml_dtypes  # noqa: F401 - bfloat16 by name
 import numpy as np
 import pytest
 
@@ -88,6 +89,66 @@ def test_a_wrong_component_is_found_and_right_ones_are_not(tmp_path, dtype, tran
     steps.verdict.state = 0
     c[0, :] = np.nan
     assert steps.judged(task).wrong == N + 1
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_that_overflow_are_judged_beside_others(tmp_path, dtype):
+    steps = Steps(tmp_path, "gemm", {"m": M, "n": N, "k": K}, dtype, {})
+    generator = np.random.default_rng(4)
+    a, b = generator.standard_normal((M, K)).astype(dtype), generator.standard_normal((K, N)).astype(dtype)
+    b[:, 3] = 1e30
+    a[0], a[-1] = 1e30, -1e30
+    row = (M - 1) // 15  # the second that is looked at
+    a[row, ::2], a[row, 1::2] = 1e31, -1e30
+    with np.errstate(over="ignore"):
+        c = (a.astype(float) @ b.astype(float)).astype(np.float32).astype(dtype)
+    for where, right, wrong in [
+        (0, [INF], [NAN, -INF, 0.0]),
+        (M - 1, [-INF], [NAN, INF, 3e38]),
+        (row, [INF, -INF, NAN], [1.0, -3e38]),
+    ]:
+        for result, is_right in [*((one, True) for one in right), *((one, False) for one in wrong)]:
+            before, c[where, 3] = c[where, 3], result
+            steps.verdict.state = 0
+            assert steps.judged(steps.task([a, b, c], [1.0, 0.0])).wrong == (not is_right), (where, result)
+            c[where, 3] = before
+    c[0, 4] = NAN  # 1e30 times numbers of ordinary size: far from overflowing
+    steps.verdict.state = 0
+    found = steps.judged(steps.task([a, b, c], [1.0, 0.0]))
+    assert (found.wrong, found.row, found.column) == (1, 0, 4)
+
+
+def test_what_overflows_before_a_small_alpha_may_be_infinite_or_right(tmp_path):
+    steps = Steps(tmp_path, "gemm", {"m": M, "n": N, "k": K}, "float32", {})
+    a, b = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
+    a[0] = 1e38
+    c = (0.01 * (a.astype(float) @ b)).astype(np.float32)
+    for result, is_right in [(c[0, 5], True), (INF, True), (NAN, False), (-INF, False), (1.0, False)]:
+        c[0, 5] = result
+        steps.verdict.state = 0
+        assert steps.judged(steps.task([a, b, c], [0.01, 0.0])).wrong == (not is_right), result
+
+
+@pytest.mark.parametrize("number", [INF, NAN])
+def test_inputs_that_are_not_finite_are_not_judged_and_those_beside_them_are(tmp_path, number):
+    steps = Steps(tmp_path, "gemm", {"m": M, "n": N, "k": K}, "float32", {})
+    a, b = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
+    b[7, 2] = number
+    c = np.full((M, N), float(K), np.float32)
+    assert steps.judged(steps.task([a, b, c], [1.0, 0.0])).wrong == 0
+    c[M - 1, 3] = NAN
+    steps.verdict.state = 0
+    assert steps.judged(steps.task([a, b, c], [1.0, 0.0])).wrong == 1
+
+
+def test_launches_that_overlap_have_tasks_of_their_own():
+    kernel = catalogue().get("gemm")
+    product = ProductTask(kernel, kernel.problem({"m": M, "n": N, "k": K}), 4)
+    first, second = product.of_launch([16, 32, 48], [2.0, 0.0]), product.of_launch([160, 320, 480], [3.0, 0.0])
+    assert [(one.a, one.alpha) for one in (first, second)] == [(16, 2.0), (160, 3.0)]
 
 
 def test_an_output_that_is_read_counts_as_it_was_before(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from corrected_sources import FAULTY, say_that_tiled_was_faulty
 from made_bundles import GEMM, OTHER, PLACE, PROBLEM, SHAPE, bundle_file, choose, result
 from shapes import shape_or_example
 from waiting import PATIENCE_S
@@ -244,6 +245,22 @@ def test_a_damaged_answer_is_no_answer(answers, damage):
     assert answers.get(GEMM, PROBLEM, PLACE) is None
     answers.put(PROBLEM, PLACE, answer())
     assert answers.get(GEMM, PROBLEM, PLACE) is not None
+
+
+def test_an_answer_of_a_source_that_was_faulty_is_a_prediction(answers, tmp_path, monkeypatch):
+    say_that_tiled_was_faulty(tmp_path, monkeypatch)
+    answers.put(PROBLEM, PLACE, answer(match="exact", source_hash=FAULTY))
+    assert answers.get(GEMM, PROBLEM, PLACE).match == "predicted"
+
+
+def test_a_pin_that_was_never_verified_is_a_first_use_until_it_is_pinned_anew():
+    runtime, tiled = Runtime(), Configuration.of("tiled", {"TILE_WIDTH": 8})
+    runtime.pin({PROBLEM: tiled}, {PROBLEM: "predicted"})
+    found = choose(runtime)
+    assert (found.origin, found.match, found.configuration) == ("pinned", "predicted", tiled)
+    assert runtime.first_use(GEMM, PROBLEM, PLACE, found) is not None
+    runtime.pin({PROBLEM: tiled})
+    assert choose(runtime).match == "exact"
 
 
 def test_an_answer_for_another_source_or_device_is_none(answers):

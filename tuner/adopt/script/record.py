@@ -137,7 +137,7 @@ class Call:
 
     def _source(self) -> dict[str, Any]:
         given = self.options["kernel_source"]
-        first, *others = given if isinstance(given, list) else [given]
+        first = given[0] if isinstance(given, list) else given
         folder = Path.cwd()
         name = "kernel.cu"
         if callable(first):
@@ -156,7 +156,6 @@ class Call:
             "sources": texts,
             "file": name,
             "folders": [str(folder.resolve()), str(Path.cwd())],
-            "others": [str(Path(other)) for other in others],
         }
 
     def _grid(self) -> list[dict[str, Any]]:

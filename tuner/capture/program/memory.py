@@ -11,7 +11,7 @@ import numpy as np
 
 @lru_cache(maxsize=1024)
 def seen(dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, Any]:
-    """The description of a tensor: its `dtype` and `shape`, row-major; `strided` where its memory has gaps.
+    """The description of a tensor: `dtype`, and `shape` in the order of memory; `strided` where its memory has gaps.
 
     Complex numbers and vectors are one axis more, truth values are bytes; what has no such meaning is raw bytes.
     """
@@ -20,11 +20,18 @@ def seen(dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> dict[s
     size_bytes = math.prod(shape) * dtype.itemsize
     described: dict[str, Any] = {"kind": "tensor", "bytes": size_bytes}
     if not is_row_major(dtype.itemsize, shape, strides):
-        if is_row_major(dtype.itemsize, shape[::-1], strides[::-1]):
-            shape = shape[::-1]
+        order = by_stride(strides)
+        permuted = tuple(shape[axis] for axis in order)
+        if is_row_major(dtype.itemsize, permuted, tuple(strides[axis] for axis in order)):
+            shape = permuted
         else:
             described["strided"] = True
     return {**described, "dtype": name, "shape": (*shape, components) if components > 1 else shape}
+
+
+def by_stride(strides: tuple[int, ...]) -> list[int]:
+    """The axes of an array, those of the largest steps first."""
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 
 
 def is_row_major(item_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -53,7 +60,6 @@ def plain(dtype: Any) -> tuple[str, int]:
     return "uint8", dtype.itemsize
 
 
-def as_bytes(array: Any) -> Any:
-    """The array's numbers as they lie in memory, as bytes; a copy."""
-    ordered = array if array.flags.c_contiguous or not array.flags.f_contiguous else array.T
-    return np.frombuffer(ordered.tobytes(), np.uint8)
+def as_bytes(array: Any, strides: tuple[int, ...]) -> Any:
+    """The array's numbers as they lie in the memory of an array with these strides, as bytes; a copy."""
+    return np.frombuffer(array.transpose(by_stride(strides)).tobytes(), np.uint8)

@@ -56,7 +56,7 @@ class CuPy:
 
     def contents(self, argument: Any) -> Any:
         """The bytes of the array; None of what is none."""
-        return as_bytes(argument.get(order="A")) if isinstance(argument, self._cupy.ndarray) else None
+        return as_bytes(argument.get(), argument.strides) if isinstance(argument, self._cupy.ndarray) else None
 
     def constant(self, owner: Any, symbol: str) -> Any:
         """The bytes of a symbol of a RawModule; nobody can ask a RawKernel for one."""

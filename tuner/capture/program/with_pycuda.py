@@ -79,7 +79,8 @@ class PyCuda:
         if "bytes" not in described:
             return None
         if isinstance(argument, (self._driver.ArgumentHandler, np.ndarray)):
-            return as_bytes(getattr(argument, "array", argument))
+            array = getattr(argument, "array", argument)
+            return as_bytes(array, array.strides)
         host = np.empty(described["bytes"], np.uint8)
         self._driver.memcpy_dtoh(host, _address(argument))
         return host

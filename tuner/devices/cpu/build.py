@@ -28,7 +28,7 @@ from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.interpreter import SUFFIX, InterpretedProgram
 
-RUNTIME = ("block", "arrays", "runner")
+RUNTIME = ("block", "arrays", "confined", "runner")
 """The shim's own sources, compiled once per compiler and mode."""
 
 LIBRARY = "library"
@@ -176,6 +176,8 @@ class HostBuilder:
         ended = run_limited([*self.compiler.command, *arguments], timeout_s, environment)
         if ended.code == 0:
             return None
+        if (interruption := ended.interruption) is not None:
+            raise TrialFailure(Outcome.INTERRUPTED, f"the compiler was interrupted: {interruption}\n{ended.log}")
         if ended.code is None:
             return f"the compiler was killed after {timeout_s:.3g} s\n{ended.log}".strip()
         return (ended.log or f"the compiler ended with {ended.code}")[:LOG_CHARACTERS]

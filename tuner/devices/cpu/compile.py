@@ -128,10 +128,10 @@ def translation_unit(
     if compiler.name == "g++":
         text = _UNROLL.sub(lambda found: f"{found[1]}#pragma GCC unroll {found[2] or UNROLL}", text)
     called = ", ".join(f"HOST_ENTRY({entry})" for entry in entries)
+    place = definitions.get("AT_LAUNCH", "_-1").rpartition("_")[2]  # of the size among the arguments
     filled = ", ".join([*(f"HOST_CONSTANT({symbol})" for symbol in constants), "HOST_NO_CONSTANT"])
-    return (
-        f'#include "cuda_host.h"\n{macros}#line 1 "{label}"\n{text}\nHOST_ENTRIES({called}) HOST_CONSTANTS({filled})\n'
-    )
+    ends = f"HOST_ENTRIES({called}) HOST_CONSTANTS({filled}) HOST_SIZE_PLACE({place})"
+    return f'#include "cuda_host.h"\n{macros}#line 1 "{label}"\n{text}\n{ends}\n'
 
 
 def _pointer_to_dynamic(found: re.Match[str]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.kernels.arguments import Tensor
 from tilewright.kernels.dtypes import ITEM_BYTES
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.variant import TensorMap
@@ -74,6 +75,7 @@ class MapCell:
         self._memory = ctypes.create_string_buffer(MAP_BYTES + _ALIGNMENT)
         self.place = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
         self._kept: dict[int, bytes] = {}
+        self._sized = 0, 0
         rank = len(fields.sizes)
         self._told = (
             (ctypes.c_uint64 * rank)(*fields.sizes),
@@ -95,6 +97,37 @@ class MapCell:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[address] = ctypes.string_at(self.place, MAP_BYTES)
+
+    def encode_sized(self, address: int, axis: int | None, size: int) -> None:
+        """The same of a tensor with that size along one axis. It is encoded anew, which takes as long as to keep it."""
+        if (address, size) == self._sized:
+            return
+        if axis is not None:
+            self._told[0][axis] = size
+        start, place = ctypes.c_void_p(address), ctypes.c_void_p(self.place)
+        how = 0, self._swizzle, _PROMOTION_256, 0
+        call("cuTensorMapEncodeTiled", place, self._data_type, self._rank, start, *self._told, *how)
+        self._sized = address, size
+
+
+class SizedMapCells:
+    """As `MapCells`, of a family: maps of any size of its axis. The last one is kept."""
+
+    def __init__(self, kernel: Kernel, family: Family, maps: Iterable[TensorMap]) -> None:
+        names = [tensor.name for tensor in kernel.tensors]
+        self._cells = list[tuple[int, MapCell, int | None]]()
+        for one in maps:
+            place = names.index(one.tensor)
+            small, large = (MapFields.of(one, kernel.tensors[place], family.at(size)) for size in (2, 3))
+            varying = [axis for axis, (a, b) in enumerate(zip(small.sizes, large.sizes, strict=True)) if a != b]
+            whole = MapFields.of(one, kernel.tensors[place], family.at(max(2, family.high)))
+            self._cells.append((place, MapCell(whole), varying[0] if varying else None))
+        self.places = [cell.place for _, cell, _ in self._cells]
+
+    def encode(self, addresses: Sequence[int], size: int) -> None:
+        """Makes them those of the tensors at these addresses, of that size."""
+        for place, cell, axis in self._cells:
+            cell.encode_sized(addresses[place], axis, size)
 
 
 class MapCells:

@@ -26,7 +26,7 @@ from tilewright.tuner.pytorch.acceleration.result import Acceleration, Accelerat
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
-from tilewright.tuner.runtime.errors import ServiceWarning, warn
+from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
 from tilewright.tuner.runtime.launcher import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
@@ -83,9 +83,10 @@ def accelerate(
     try:
         with _quietly() as said:
             if lock is not None:
-                return _locked(target, Path(lock), other_environment=other_environment)
-            request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights)
-            result = _judged(target, _call_of(sample), request, said)
+                result = _locked(target, Path(lock), other_environment=other_environment)
+            else:
+                request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights)
+                result = _judged(target, _call_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
         words = str(error).strip() or type(error).__name__
@@ -93,6 +94,14 @@ def accelerate(
         warn(f"the model runs as it was: {reason}", AccelerationWarning)
         found = error.candidates if isinstance(error, _NothingKnownError) else ()
         return Acceleration(target, candidates=found, reason=reason)
+    if lock is not None:
+        for remark in result.remarks[1:]:
+            warn(remark, AccelerationWarning)
+        return result
+    for one in said:
+        if isinstance(one, WrongResultWarning):
+            result.remarks.append(str(one))
+            warn(str(one), WrongResultWarning)
     if result.untraced and not any(one.site.fusion for one in result.candidates):
         warn(f"nothing is fused: {result.untraced_words}", AccelerationWarning)
     if away := next((str(one) for one in said if isinstance(one, ServiceWarning)), ""):
@@ -112,7 +121,7 @@ class _NothingKnownError(NothingReplacedError):
 def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceleration:
     device, runtime = _device_of(model), plans.runtime()
     found = locks.read(path, model, device, runtime.kernels, other_environment=other_environment)
-    runtime.pin(found.configurations)
+    runtime.pin(found.configurations, found.matches)
     plans.look_again()
     install(model, found.stands, with_gradients=found.with_gradients)
     return Acceleration(
@@ -120,8 +129,19 @@ def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceler
         found.stands,
         with_gradients=found.with_gradients,
         environment=locks.environment(device),
-        remarks=[f"{len(found.stands)} replacements by {path}; nothing was measured here."],
+        remarks=[f"{len(found.stands)} replacements by {path}; nothing was measured here.", *_corrected(path, found)],
     )
+
+
+def _corrected(path: Path, found: locks.Lock) -> list[str]:
+    """That configurations were measured with a faulty source, where that is so."""
+    if not found.corrected:
+        return []
+    words = (
+        f"{path} was made with a faulty source of {', '.join(found.corrected)}, which has been corrected since: its "
+        "configurations are predictions, which are checked at their first use. Make it again: accelerate(model)"
+    )
+    return [words]
 
 
 def _judged(

@@ -19,6 +19,7 @@ from tilewright.tuner.pytorch.acceleration.quantised import is_current, layers_w
 from tilewright.tuner.pytorch.acceleration.timing import Contestant
 from tilewright.tuner.pytorch.acceleration.traced import UntraceableError, described, filled
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
+from tilewright.tuner.pytorch.plans import prepare
 
 WARM_CALLS = 3
 """Ahead of the capture, on a stream of its own: libraries take memory in their first calls (PyTorch's manual)."""
@@ -48,6 +49,7 @@ def captured(
     with torch.cuda.stream(side):
         for _ in range(WARM_CALLS):
             call()
+        prepare()  # in a capture nothing is checked, and replays read no verdicts
         waits = _waits(call)
         if waits and is_compiled:
             raise CaptureError("it waits for the GPU")

@@ -175,7 +175,12 @@ class Judge:
         return replay_timed(lambda: self.run(self.model), 1, self.pool, held)
 
     def _eager(self, chosen: Sequence[Candidate]) -> Contestant:
-        return Contestant(lambda: self.run(self.model), lambda: self.install(chosen))
+        return Contestant(lambda: self.run(self.model), partial(self._warm, self.model, chosen, ()))
+
+    def _warm(self, call: Callable[..., Any], chosen: Sequence[Candidate], compiled: Sequence[Candidate]) -> None:
+        """Installs them and calls once: what is new in its place looks up its launches at the first call."""
+        self.install(chosen, compiled)
+        self.run(call)
 
     def _compiled(
         self, chosen: Sequence[Candidate], compiled: Callable[..., Any]
@@ -188,7 +193,7 @@ class Judge:
         for way, those in ((COMPILED, ()), (BOTH, chosen)):
             self.install(those, those)
             error = outputs.error(self.run(compiled), self.expected)
-            ways[way] = Contestant(lambda: self.run(compiled), partial(self.install, those, those))
+            ways[way] = Contestant(lambda: self.run(compiled), partial(self._warm, compiled, those, those))
         return ways, error
 
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -24,6 +24,8 @@ from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.launcher import place_of
 
 FORMAT = "tilewright-lock/1"
@@ -35,9 +37,15 @@ class LockError(TunerError):
 
 @dataclass(frozen=True)
 class Lock:
-    """The choices: configurations by problem, where operators stand in, and whether gradients were recorded."""
+    """The choices: configurations by problem, where operators stand in, and whether gradients were recorded.
+
+    `matches`: of configurations that were never verified at their shape, how they match it. `corrected`: the kernels
+    and variants of those that were measured with a faulty source, which has been corrected since.
+    """
 
     configurations: Mapping[Problem, Configuration]
+    matches: Mapping[Problem, str]
+    corrected: Sequence[str]
     stands: Sequence[Replacement]
     with_gradients: bool
 
@@ -82,23 +90,30 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
         if body["format"] != FORMAT or document["sha256"] != _hash(body):
             raise LockError(f"{path}: it is not a {FORMAT}, or was changed after it was written")
         _check(path, body, model, device, other_environment=other_environment)
-        chosen = dict(_configuration(path, one, kernels) for one in body["kernels"])
+        kept = [_configuration(path, one, kernels) for one in body["kernels"]]
         stands = [stand_from_json(one) for one in body["replacements"]]
         for stand in stands:
             for name in stand.modules:
                 for one in name.split("+"):
                     model.get_submodule(one)
-        return Lock(chosen, stands, bool(body["with_gradients"]))
+        return Lock(
+            {one.problem: one.configuration for one in kept},
+            {one.problem: one.match for one in kept if one.match in UNVERIFIED},
+            sorted({f"{one.problem.kernel}'s {one.configuration.variant}" for one in kept if one.is_corrected}),
+            stands,
+            bool(body["with_gradients"]),
+        )
     except OSError as error:
         raise LockError(f"{path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, KernelError) as error:
         raise LockError(f"{path}: it cannot be read as a {FORMAT}: {error!r}") from error
 
 
-def kernel_as_json(problem: Problem, configuration: Configuration, source_hash: str) -> dict[str, Any]:
-    """A configuration with its problem."""
+def kernel_as_json(problem: Problem, choice: Choice, source_hash: str) -> dict[str, Any]:
+    """A configuration with its problem, and how it matches that."""
+    configuration = choice.configuration
     values = {"variant": configuration.variant, "configuration": dict(configuration.values)}
-    return {**problem.as_json(), **values, "source_hash": source_hash}
+    return {**problem.as_json(), **values, "match": choice.match, "source_hash": source_hash}
 
 
 def stand_as_json(stand: Replacement) -> dict[str, Any]:
@@ -130,15 +145,24 @@ def _check(
         )
 
 
-def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) -> tuple[Problem, Configuration]:
-    kernel = kernels.get(stated["kernel"])
+class _Kept(NamedTuple):
+    """A configuration of a lock."""
+
+    problem: Problem
+    configuration: Configuration
+    match: str
+    is_corrected: bool
+
+
+def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) -> _Kept:
+    kernel, source_hash = kernels.get(stated["kernel"]), stated["source_hash"]
     problem = kernel.problem(stated["shape"], stated["dtype"], stated["options"])
     configuration = Configuration.from_json({**stated["configuration"], "variant": stated["variant"]})
-    if not kernel.has_source(configuration.variant, stated["source_hash"]):
-        was_faulty = kernel.was_corrected(configuration.variant, stated["source_hash"])
-        became = "was faulty and has been corrected" if was_faulty else "has changed"
-        raise LockError(f"{path}: {kernel.name}'s source {became} since. Make it again: accelerate(model)")
-    return problem, configuration
+    if kernel.was_corrected(configuration.variant, source_hash):
+        return _Kept(problem, configuration, "predicted", is_corrected=True)
+    if not kernel.has_source(configuration.variant, source_hash):
+        raise LockError(f"{path}: {kernel.name}'s source has changed since. Make it again: accelerate(model)")
+    return _Kept(problem, configuration, str(stated.get("match", "exact")), is_corrected=False)
 
 
 def _plain(value: Hashable) -> Any:

@@ -102,9 +102,8 @@ class Acceleration:
         kernels = {}
         for one in self.replaced:
             if one.problem is not None and one.choice is not None:
-                configuration = one.choice.configuration
-                source_hash = self.kernels.get(one.problem.kernel).source_hash(configuration.variant)
-                kernels[one.problem] = lock.kernel_as_json(one.problem, configuration, source_hash)
+                source_hash = self.kernels.get(one.problem.kernel).source_hash(one.choice.configuration.variant)
+                kernels[one.problem] = lock.kernel_as_json(one.problem, one.choice, source_hash)
         document = {
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": dict(self.environment),

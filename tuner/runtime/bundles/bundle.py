@@ -71,7 +71,7 @@ class Bundle:
         if kernel.was_corrected(variant, source):
             warn(
                 f"bundle {self.name}: {problem}: measured with a faulty source of {variant}, which has been corrected "
-                "since; its configuration is taken as a prediction, its machine code is not loaded",
+                "since; its configuration is a prediction, checked at its first use; its machine code is not loaded",
                 BundleWarning,
             )
             return replace(choice, match="predicted")

@@ -22,5 +22,5 @@ class Chooses(Protocol):
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
         """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
 
-    def first_use(self, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
+    def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; None for nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
@@ -16,7 +17,7 @@ from tilewright.tuner.compile.cache import CubinCache, compiled_by, default_fold
 from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.cuda.driver import DriverError, call
-from tilewright.tuner.devices.cuda.launch import LaunchConfig, config_of
+from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.runtime.contexts import allowed_while_capturing
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
@@ -24,7 +25,6 @@ from tilewright.tuner.runtime.first_use.product import (
     CHECKED_ON_STREAM,
     ROWS,
     ProductTask,
-    Task,
     definitions,
     source,
 )
@@ -88,100 +88,141 @@ class _Reserve:
 
 
 @cache
-def _reserve(_context: int) -> _Reserve:
+def _reserve(_context_id: int) -> _Reserve:
     return _Reserve()
 
 
+class _Step(NamedTuple):
+    """A kernel of the check, and its geometry."""
+
+    function: ctypes.c_void_p
+    launch: Launch
+
+
 class RowsCheck:
-    """The check of one configuration in one context, which is current whenever this is used."""
+    """The check of one configuration in one context, which is current whenever this is used.
 
-    def __init__(self, kernel: Kernel, problem: Problem, use: FirstUse, context: int) -> None:
+    `context_id`: what no other context of the process ever has; a handle may come back.
+    """
+
+    def __init__(self, kernel: Kernel, problem: Problem, use: FirstUse, context_id: int) -> None:
         self.use = use
-        self._product = ProductTask(kernel, problem, use.place.limits.multiprocessors)
+        self.product = ProductTask(kernel, problem, use.place.limits.multiprocessors)
         arch = arch_of(use.place.limits.compute_capability)
-        keep, sums, judge = _functions(context, arch, tuple(sorted(definitions(kernel, problem).items())))
-        columns = self._product.task.columns
+        keep, sums, judge = _functions(context_id, arch, tuple(sorted(definitions(kernel, problem).items())))
+        columns = self.product.task.columns
         by_columns = Launch((-(-ROWS * columns // _THREADS), 1, 1), (_THREADS, 1, 1))
-        by_tiles = Launch((self._product.tiles, self._product.slices, 1), (_THREADS, 1, 1))
-        self._before = [(config_of(keep, by_columns), keep)] if self._product.reads_output else []
-        self._after = [(config_of(sums, by_tiles), sums), (config_of(judge, by_columns), judge)]
-        self._slices = ctypes.c_uint(self._product.slices)
-        self._reserve = _reserve(context)
-        size_bytes = _COUNTERS_BYTES + self._product.sums_bytes + self._product.kept_bytes
-        self._memory: _Memory | None = self._reserve.take(size_bytes)
+        by_tiles = Launch((self.product.tiles, self.product.slices, 1), (_THREADS, 1, 1))
+        self.before = [_Step(keep, by_columns)] if self.product.reads_output else []
+        self.after = [_Step(sums, by_tiles), _Step(judge, by_columns)]
+        self._reserve = _reserve(context_id)
+        self._size_bytes = _COUNTERS_BYTES + self.product.sums_bytes + self.product.kept_bytes
+        self._memory: _Memory | None = self._reserve.take(self._size_bytes)
         self._is_running = False
+        self._lock = ForkSafeLock()
 
-    def taken(self, stream: int) -> RowsCheck | None:
-        """It itself where the launch that follows on that stream is to be checked: a graph's is not."""
-        is_free = self.use.state == "waiting" and self._memory is not None and not capture_id(stream)
-        return self if is_free and self.use.take() else None
+    def taken(self, stream: int) -> CheckedLaunch | None:
+        """The check of the launch that follows on that stream; None where that is not to be checked, as a graph's."""
+        memory = self._memory
+        if memory is None or self.use.state != "waiting" or capture_id(stream) or not self.use.take():
+            return None
+        self._is_running = True
+        return CheckedLaunch(self, memory, stream)
+
+    def abandon(self, *, is_enqueued: bool) -> None:
+        """The launch that was taken failed, so that another may be checked, in memory that nothing is writing to."""
+        if is_enqueued:
+            try:
+                self._memory = self._reserve.take(self._size_bytes)
+            except DriverError as error:
+                self.use.give_up(f"its launch failed, and there is no memory to check another: {error}")
+                return
+        self._is_running = False
+        self.use.release()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it checks a launch whose verdict nobody has read."""
+        return self._is_running and self._memory is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether the verdict is there, this check's or that of another context."""
-        return bool(self._memory and self._memory.verdict.state) or self.use.state not in {"waiting", "under way"}
-
-    def before(self, addresses: Sequence[int], scalars: Sequence[float], stream: int) -> None:
-        """Keeps rows of an output that the launch will read, and what it is called with."""
-        self._is_running = True
-        self._task = self._placed(self._product.of_launch(addresses, scalars))
-        self._enqueue(self._before, stream)
-
-    def after(self, stream: int) -> None:
-        """Computes and judges the rows, behind the launch."""
-        self._enqueue(self._after, stream)
+        """Whether the verdict is there: this check's, or where it checks nothing another one's."""
+        if self._is_running and self.use.state in {"under way", "right"}:
+            return self._memory is None or bool(self._memory.verdict.state)
+        return self.use.state not in {"waiting", "under way"}
 
     def settle(self) -> bool:
         """Reads the verdict that is there; whether the configuration is right."""
-        if self._memory is not None and self._memory.verdict.state:
-            found = self._memory.verdict
+        with self._lock:  # two threads may see one verdict
+            memory, self._memory = self._memory, None
+        if memory is not None and memory.verdict.state:
+            found = memory.verdict
             where = (found.row, found.column) if found.wrong else ()
             finding = Finding(found.wrong, where, found.got, found.expected)
-            self._reserve.give_back(self._memory)
-            self._memory = None
+            self._reserve.give_back(memory)
             self.use.settle(finding)
-        elif self._memory is not None and not self._is_running:  # another context's check has settled it
-            self._reserve.give_back(self._memory)
-            self._memory = None
+        elif memory is not None and not self._is_running:  # something else has settled it
+            self._reserve.give_back(memory)
         return self.use.state != "wrong"
 
-    def _placed(self, task: Task) -> Task:
-        memory = self._memory
-        if memory is not None:
-            task.counters, task.verdict = memory.device, memory.verdict_address
-            task.sums = memory.device + _COUNTERS_BYTES
-            task.kept = task.sums + self._product.sums_bytes
-        return task
 
-    def _enqueue(self, steps: Sequence[tuple[LaunchConfig, ctypes.c_void_p]], stream: int) -> None:
+class CheckedLaunch:
+    """The check of one launch: what its kernels are called with is its own, since other launches may be under way."""
+
+    def __init__(self, check: RowsCheck, memory: _Memory, stream: int) -> None:
+        self._check, self._memory, self._stream = check, memory, stream
+        self._slices = ctypes.c_uint(check.product.slices)
+        self._has_failed = False
+
+    def before(self, addresses: Sequence[int], scalars: Sequence[float]) -> None:
+        """Keeps rows of an output that the launch will read, and what it is called with."""
+        self._task = task = self._check.product.of_launch(addresses, scalars)
+        task.counters, task.verdict = self._memory.device, self._memory.verdict_address
+        task.sums = self._memory.device + _COUNTERS_BYTES
+        task.kept = task.sums + self._check.product.sums_bytes
+        self._enqueue(self._check.before)
+
+    def after(self) -> None:
+        """Computes and judges the rows, behind the launch; not where the rows could not be kept."""
+        if not self._has_failed:
+            self._enqueue(self._check.after)
+
+    def abandon(self) -> None:
+        """The launch failed."""
+        self._check.abandon(is_enqueued=bool(self._check.before))
+
+    def _enqueue(self, steps: Sequence[_Step]) -> None:
         cells = ctypes.addressof(self._task), ctypes.addressof(self._slices)  # the last kernel takes both
         arguments = (ctypes.c_void_p * len(cells))(*cells)
         try:
-            for configuration, function in steps:
-                configuration.stream = stream
-                call("cuLaunchKernelEx", ctypes.byref(configuration), function, arguments, None)
+            for step in steps:
+                configuration = config_of(step.function, step.launch, self._stream)
+                call("cuLaunchKernelEx", ctypes.byref(configuration), step.function, arguments, None)
         except DriverError as error:
-            self.use.give_up(f"its check could not be launched: {error}")
+            self._has_failed = True
+            self._check.use.give_up(f"its check could not be launched: {error}")
 
 
-def rows_check(kernel: Kernel, problem: Problem, use: FirstUse | None, context: int) -> RowsCheck | None:
+def rows_check(kernel: Kernel, problem: Problem, use: FirstUse | None, context_id: int) -> RowsCheck | None:
     """The check of this first use, with its memory and code; None where there is nothing to check, or no way to."""
     if use is None or use.state not in {"waiting", "under way", "wrong"}:
         return None
     if kernel.name not in CHECKED_ON_STREAM:
-        use.give_up(f"{kernel.name} is not checked on a GPU: it is none of {', '.join(sorted(CHECKED_ON_STREAM))}")
+        products = ", ".join(sorted(CHECKED_ON_STREAM))
+        use.give_up(f"on a GPU `prepare` checks {kernel.name}; calls check only {products}")
         return None
     try:
-        return RowsCheck(kernel, problem, use, context)
+        return RowsCheck(kernel, problem, use, context_id)
     except (DriverError, TrialFailure, TunerError, LookupError, AttributeError) as error:
         use.give_up(f"its check cannot be made ready: {error}")
         return None
 
 
 @cache
-def _functions(context: int, arch: str, macros: tuple[tuple[str, str], ...]) -> tuple[ctypes.c_void_p, ...]:
+def _functions(context_id: int, arch: str, macros: tuple[tuple[str, str], ...]) -> tuple[ctypes.c_void_p, ...]:
     """The three functions in that context, compiled once for a type on any machine."""
-    del context  # which is current
+    del context_id  # that of the current context
     work = Compilation(source(), macros, arch, _ENTRIES[-1], default_compiler())
     cubin, module = compiled_by(CubinCache(default_folder()), work).cubin, ctypes.c_void_p()
     found = [ctypes.c_void_p() for _ in _ENTRIES]

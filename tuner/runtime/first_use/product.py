@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from tilewright.kernels.accuracy import admitted_roundoff
-from tilewright.kernels.dtypes import ITEM_BYTES, SMALLEST_NORMAL, UNIT_ROUNDOFF, real_macros, rounding_of
+from tilewright.kernels.dtypes import ITEM_BYTES, LARGEST, SMALLEST_NORMAL, UNIT_ROUNDOFF, real_macros, rounding_of
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import resolved
@@ -45,6 +45,7 @@ class Task(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("rows", "columns", "terms", "slice")),
         *((name, ctypes.c_double) for name in ("alpha", "beta", "factor", "root", "unit", "least")),
         *((name, ctypes.c_double) for name in ("bounds", "underflow", "out_unit", "out_least", "out_overflow")),
+        ("sum_overflow", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("activation", "reads_c")),
         *((name, ctypes.c_uint64) for name in ("kept", "sums", "counters", "verdict")),
     )
@@ -86,13 +87,14 @@ class ProductTask:
         return int(_SUMS_BYTES * ROWS * self.task.columns * self.slices)
 
     def of_launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> Task:
-        """The task with these arrays and numbers, each in the declared order. The next call changes it."""
+        """A new task with these arrays and numbers, each in the declared order: launches may overlap."""
+        task = Task.from_buffer_copy(self.task)
         for member, name in self._names.items():
             item_bytes = ITEM_BYTES[self._kernel.tensors[self._places[name]].dtype_for(self._problem)]
-            setattr(self.task, member, addresses[self._places[name]] + item_bytes * self._offsets.get(member, 0))
-        self.task.alpha = scalars[self._scalars["alpha"]] if "alpha" in self._scalars else 1.0
-        self.task.beta = scalars[self._scalars["beta"]] if self.reads_output else 0.0
-        return self.task
+            setattr(task, member, addresses[self._places[name]] + item_bytes * self._offsets.get(member, 0))
+        task.alpha = scalars[self._scalars["alpha"]] if "alpha" in self._scalars else 1.0
+        task.beta = scalars[self._scalars["beta"]] if self.reads_output else 0.0
+        return task
 
     def _lay_out(self) -> None:
         """Fills in sizes and strides; of a batch the last matrix is looked at."""
@@ -138,7 +140,7 @@ class ProductTask:
         task.unit, task.least = admitted or UNIT_ROUNDOFF[problem.sum_dtype], SMALLEST_NORMAL[problem.sum_dtype]
         task.bounds, task.underflow = C_DEFAULT + _OWN_BOUNDS[problem.dtype], underflow(output)
         task.out_unit, task.out_least = rounding.unit_roundoff, rounding.smallest_normal
-        task.out_overflow = rounding.overflow
+        task.out_overflow, task.sum_overflow = rounding.overflow, LARGEST[problem.sum_dtype] / 2
         task.activation = _ACTIVATIONS.index(str(problem.options.get("activation", "none")))
 
 

@@ -38,6 +38,7 @@ struct Task {
   long long rows, columns, terms, slice;                        // slice: terms of one block, whole steps
   double alpha, beta, factor, root, unit, least, bounds, underflow;
   double out_unit, out_least, out_overflow;                     // what storing a sum costs
+  double sum_overflow;                                          // from where on a sum on its way may be infinite
   long long activation, reads_c;
   Out* kept; Sums* sums; Counters* counters; Verdict* verdict;
 };
@@ -283,12 +284,37 @@ __device__ void activate(const Task& t, double& z, double& magnitude) {
   if (t.activation == 4) magnitude += 2.0 / t.root * fabs(z0);
 }
 
-// What is not finite in the sums of sizes stands for inputs that are not, or for sums that overflow: not judged here.
-__device__ bool is_right(const Task& t, double out, double value, double magnitude) {
+// The sums of a component once more in double, where those in float have overflowed, up to an input that is not finite.
+__device__ void sum_again(const Task& t, long long row, long long column, double& value, double& magnitude) {
+  value = magnitude = 0.0;
+  for (long long k = 0; k < t.terms; ++k) {
+    const double product = double(Sum(t.a[row * t.a_row + k * t.a_term])) * double(Sum(t.b[k * t.b_term + column * t.b_column]));
+    value += product;
+    magnitude += fabs(product);
+    if (!is_finite(product)) return;
+  }
+}
+
+// What partial sums may be, in any order: as large as all positive terms, as low as all negative ones.
+struct Reach {
+  double high, low;
+  __device__ void add(double value, double magnitude) {
+    high = fmax(high, 0.5 * (magnitude + value));
+    low = fmax(low, 0.5 * (magnitude - value));
+  }
+};
+
+// What is not finite in the sums of sizes stands for inputs that are not: they are not judged here. A sum that is finite
+// may be infinite on its way where its positive or negative terms alone are, and is NaN where both are.
+__device__ bool is_right(const Task& t, double out, double value, double magnitude, const Reach& reach) {
   if (!is_finite(magnitude)) return true;
+  const bool may_be_high = reach.high >= t.sum_overflow, may_be_low = reach.low >= t.sum_overflow;
   const double bound = t.bounds * (magnitude + t.underflow) * t.factor;
-  if (!is_finite(out)) return out == out && out * value > 0.0 && fabs(value) + bound >= t.out_overflow;
-  return fabs(out - value) - t.out_unit * fmax(fabs(value), t.out_least) <= bound;
+  if (is_finite(out) && t.activation != 0 && (may_be_high || may_be_low)) return true;
+  if (is_finite(out)) return fabs(out - value) - t.out_unit * fmax(fabs(value), t.out_least) <= bound;
+  if (out == out && out * value > 0.0 && fabs(value) + bound >= t.out_overflow) return true;
+  if (out == out) return out > 0.0 ? may_be_high : may_be_low;
+  return may_be_low && (may_be_high || t.activation >= 4);   // gelu and silu of minus infinity are NaN
 }
 
 extern "C" __global__ void judge_rows(const Task t, const unsigned slices) {
@@ -302,6 +328,9 @@ extern "C" __global__ void judge_rows(const Task t, const unsigned slices) {
       value += one.value;
       magnitude += one.magnitude;
     }
+    if (REAL_BYTES < 8 && !is_finite(magnitude)) sum_again(t, row, column, value, magnitude);
+    Reach reach{0.0, 0.0};
+    reach.add(t.alpha < 0.0 ? -value : value, magnitude);   // before alpha, which some apply to the sum
     value *= t.alpha;
     magnitude *= fabs(t.alpha);
     if (t.reads_c) {
@@ -314,9 +343,10 @@ extern "C" __global__ void judge_rows(const Task t, const unsigned slices) {
       value += added;
       magnitude += fabs(added);
     }
+    reach.add(value, magnitude);
     if (is_finite(magnitude)) activate(t, value, magnitude);
     const double out = Sum(t.c[row * t.c_row + column * t.c_column]);
-    if (!is_right(t, out, value, magnitude) && atomicAdd(&t.counters->wrong, 1u) == 0) {
+    if (!is_right(t, out, value, magnitude, reach) && atomicAdd(&t.counters->wrong, 1u) == 0) {
       t.verdict->row = static_cast<int>(row);
       t.verdict->column = static_cast<int>(column);
       t.verdict->got = out;

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.dtypes import ITEM_BYTES
+from tilewright.kernels.dtypes import ITEM_BYTES, LARGEST, is_integer, sum_dtype
 from tilewright.kernels.kernel import Kernel, Tensor
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.reference import Reference
 from tilewright.tuner.loop.expected import expected_of
 from tilewright.tuner.runtime.first_use.first_use import Finding
 
@@ -19,22 +20,35 @@ ROWS = 16
 
 _MOST_ELEMENTS = 1 << 18
 
+MOST_FLOPS = 1e9
+"""Operations of a whole problem that a call may wait for, where its kernel does not say which results are rows."""
+
 Array = NDArray[Any]
 
 
 class RowsOf:
-    """The rows of a problem that are compared. `is_possible`: the kernel says along which axis results are its rows.
+    """The rows of a problem that are compared; all of it where the kernel does not say along which axis they are.
 
     A result along that axis depends on the same part of the arrays that have the axis, and on the whole of others; of a
-    batch of matrices the last is looked at.
+    batch of matrices the last is looked at. `why_not`: why nothing can be compared, else empty.
     """
 
-    def __init__(self, kernel: Kernel, problem: Problem) -> None:
-        self._kernel, self._full = kernel, problem
-        axis = kernel.row_axis
-        self.is_possible = bool(axis) and not kernel.is_triton and kernel.reference is not None
-        if not self.is_possible:
-            return
+    def __init__(self, kernel: Kernel, problem: Problem, most_flops: float = MOST_FLOPS) -> None:
+        self._kernel, self._full, self.problem = kernel, problem, problem
+        self.numbers: list[int] = []
+        self._axes: dict[str, int | None] = {tensor.name: None for tensor in kernel.tensors}
+        self.why_not = ""
+        if kernel.reference is None and kernel.check is None:
+            self.why_not = f"{kernel.name} has no reference"
+        elif any(tensor.texture or tensor.written for tensor in kernel.tensors):
+            self.why_not = f"{kernel.name} reads a texture, or writes a part of its output"
+        elif kernel.row_axis and kernel.check is None:
+            self._take_rows()
+        elif kernel.estimated_flops(problem) > most_flops:
+            self.why_not = f"{kernel.name} does not say which of its results are rows, and all of them are too many"
+
+    def _take_rows(self) -> None:
+        kernel, problem, axis = self._kernel, self._full, self._kernel.row_axis
         size = problem.shape[axis]
         shape = dict(problem.axes) | dict(problem.rules)
         options = {name: value for name, value in problem.options.items() if name != "packed_b"}
@@ -43,7 +57,6 @@ class RowsOf:
         count = max(1, min(size, ROWS, _MOST_ELEMENTS // max(1, of_row)))
         self.numbers = [i * (size - 1) // max(1, count - 1) for i in range(count)]
         self.problem = kernel.problem(shape | {axis: count}, problem.dtype, options)
-        self._axes = {}
         for tensor in kernel.tensors:
             pairs = enumerate(zip(tensor.shape(whole), tensor.shape(self.problem), strict=True))
             self._axes[tensor.name] = next((place for place, (large, small) in pairs if large != small), None)
@@ -58,10 +71,21 @@ class RowsOf:
         return np.ascontiguousarray(array)
 
     def compare(
-        self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float]
+        self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float], width: float
     ) -> Finding:
-        """What is wrong with these rows; `given`: those of what the launch read, as they were before it."""
-        found = expected_of(self._kernel, self.problem, given, scalars).compare(outputs)
+        """What is wrong with these rows; `given`: those of what the launch read, as they were before it.
+
+        `width`: how many times as wide the bounds are as verification's.
+        """
+        expected = expected_of(self._kernel, self.problem, given, scalars).widened(width)
+        dtypes = {tensor.name: tensor.dtype_for(self.problem) for tensor in self._kernel.outputs}
+        judged = {
+            name: _without_overflow(array, expected.references[name], dtypes[name])
+            if name in expected.references and not is_integer(dtypes[name])
+            else array
+            for name, array in outputs.items()
+        }
+        found = expected.compare(judged)
         if found.is_right:
             return Finding()
         where = found.first_wrong or ()
@@ -71,12 +95,22 @@ class RowsOf:
         return Finding(max(1, found.wrong), tuple(where), found.got, found.expected)
 
 
-class HostRows:
-    """Compares a launch on arrays of the host's memory, given by their addresses."""
+def _without_overflow(out: Array, reference: Reference, dtype: str) -> Array:
+    """The output with what is right where it is not finite and sums may have overflowed on their way.
 
-    def __init__(self, kernel: Kernel, problem: Problem) -> None:
-        self._kernel, self._problem, self._rows = kernel, problem, RowsOf(kernel, problem)
-        self.is_possible = self._rows.is_possible
+    Verification draws no such numbers, but programs have them.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        may_overflow = ~np.isfinite(out) & (reference.magnitude >= LARGEST[sum_dtype(dtype)] / 2)
+        return np.where(may_overflow, reference.value, out) if may_overflow.any() else out
+
+
+class HostRows:
+    """Compares a launch on arrays of the host's memory, given by their addresses. `why_not`: see `RowsOf`."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, most_flops: float = MOST_FLOPS) -> None:
+        self._kernel, self._problem, self._rows = kernel, problem, RowsOf(kernel, problem, most_flops)
+        self.why_not = self._rows.why_not
         self._scalars: dict[str, float] = {}
         self._inputs: dict[str, Array] = {}
 
@@ -88,12 +122,12 @@ class HostRows:
         names = [one.name for one in self._kernel.arguments if not isinstance(one, Tensor)]
         self._scalars = dict(zip(names, scalars, strict=True))
 
-    def after(self, addresses: Sequence[int]) -> Finding:
-        """What is wrong with the rows that the launch has written."""
+    def after(self, addresses: Sequence[int], width: float = 1.0) -> Finding:
+        """What is wrong with the rows that the launch has written, by bounds so many times as wide."""
         places = zip(self._kernel.tensors, addresses, strict=True)
         written = [(tensor, at) for tensor, at in places if tensor.role != "input"]
         outputs = {tensor.name: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in written}
-        return self._rows.compare(self._inputs, outputs, self._scalars)
+        return self._rows.compare(self._inputs, outputs, self._scalars, width)
 
     def _array(self, tensor: Tensor, address: int) -> Array:
         return array_at(tensor, self._problem, address)

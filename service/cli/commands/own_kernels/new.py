@@ -10,7 +10,7 @@ import typer
 
 from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.output import print_facts
+from tilewright.service.cli.output import print_facts, warn
 from tilewright.service.settings import settings
 
 
@@ -20,18 +20,33 @@ def new(
     folder: Annotated[
         Path | None, typer.Option("--folder", help="Folder to make. Default: the kernel's name, here.")
     ] = None,
-    entry: Annotated[str, typer.Option("--entry", help="The __global__ function, where the source has several.")] = "",
+    entry: Annotated[
+        str, typer.Option("--entry", help="The function, where the source has several: NAME, or NAME<…> of a template.")
+    ] = "",
+    include: Annotated[
+        list[Path] | None,
+        typer.Option("--include", help="Folder of headers that the source includes in quotes; repeatable."),
+    ] = None,
 ) -> None:
     """Make a first declaration for a kernel that you have, with the arguments and parameters that its source shows."""
     if path.suffix == ".py":
         reason = "first declarations are made from CUDA sources. docs/triton.md shows one for a Triton function"
         raise CommandError(f"{path}: {reason}")
+    from tilewright.kernels.catalogue import Catalogue
     from tilewright.kernels.own import own_kernel
     from tilewright.tuner.cuda_source.passed import UnclearSourceError
     from tilewright.tuner.kernel_check.first import first_declaration
 
     try:
-        made = first_declaration(path.read_text(encoding="utf-8-sig"), path.name, entry or None)
+        source = path.read_text(encoding="utf-8-sig")
+        made = first_declaration(
+            source,
+            path.name,
+            entry or None,
+            here=path.parent,
+            folders=include or (),
+            taken_names=Catalogue.load(settings().kernel_folders).by_name,
+        )
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
     except UnicodeDecodeError as error:
@@ -47,12 +62,16 @@ def new(
     except OSError as error:
         raise CommandError(f"{target} cannot be made: {error.strerror}. Name another folder with --folder") from error
     try:
-        (target / made.file_name).write_text(made.source, encoding="utf-8")
+        for name, text in [*made.headers.items(), (made.file_name, made.source)]:
+            (target / name).write_text(text, encoding="utf-8")
         (target / "declaration.py").write_text(made.declaration, encoding="utf-8")
         kernel = own_kernel(target, settings().kernel_folders)
     except (OSError, BrokenDeclarationError) as error:
         shutil.rmtree(target)
         raise CommandError(f"{path}: no declaration could be made from it. {error}") from error
+    if made.missing:
+        names = ", ".join(made.missing)
+        warn(f"left out, as they are not beside {path.name}: {names}. If the kernel needs them, name --include FOLDER")
     parameters = (f"{p.name} ({', '.join(map(str, p.values))})" for p in kernel.variants[0].parameters)
     print_facts(
         [

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 from factories import LIMITS, SHAPE, TILED_16, TILED_32
+from found import find_best, find_best_batch
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.find import find_best, find_best_batch
 from tilewright.service.operations.best.priors import winners
 from tilewright.service.operations.best.rows import full_rows
 from tilewright.service.operations.best.stored import stored_best

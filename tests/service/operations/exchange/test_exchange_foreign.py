@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from found import find_best
 from sqlalchemy import select
 from tuned_results import MODEL, SHAPE, WIDTHS, Results
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.exchange.foreign_export import export_kernel_tuner, export_t4
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions
@@ -215,3 +215,61 @@ def test_what_is_not_there_cannot_be_exported(study_id):
             call()
     with pytest.raises(NotFoundError, match="variant"):
         export_kernel_tuner(study_id, "nosuch")
+
+
+KTT = {
+    "Metadata": {"Device": "Test GPU", "TimeUnit": "Microseconds", "KttVersion": "2.1.0"},
+    "Results": [
+        {
+            "KernelName": "gemm",
+            "Status": status,
+            "TotalDuration": duration,
+            "Configuration": [{"Name": "TILE", "Value": value, "IsDouble": False}],
+            "ComputationResults": [],
+        }
+        for status, duration, value in [
+            ("Ok", 500.0, 8),
+            ("Ok", 250.0, 16),
+            ("CompilationFailed", 0.0, 32),
+            ("ValidationFailed", 0.0, 4),
+            ("Vanished", 0.0, 64),
+            ("Ok", 100.0, 2.5),
+        ]
+    ],
+}
+
+
+def test_results_of_ktt_are_read_in_their_unit_of_time(device):
+    report = import_document(json.dumps(KTT).encode(), ImportOptions(**NAMED))
+    assert report.trials == 4
+    with transaction() as session:
+        rows = session.scalars(select(models.Trial).order_by(models.Trial.number)).all()
+        assert [(row.configuration["TILE_WIDTH"], row.outcome, row.time_ms) for row in rows] == [
+            (8, Outcome.MEASURED, 0.5),
+            (16, Outcome.MEASURED, 0.25),
+            (32, Outcome.COMPILE_FAILED, None),
+            (4, Outcome.WRONG_RESULT, None),
+        ]
+
+
+def test_a_unit_of_time_that_ktt_does_not_have_is_refused(device):
+    document = {**KTT, "Metadata": {"TimeUnit": "Fortnights"}}
+    with pytest.raises(InvalidRequestError, match="unit of time"):
+        import_document(json.dumps(document).encode(), ImportOptions(**NAMED))
+
+
+def test_booleans_are_numbers_and_failures_that_look_like_times_are_none(device):
+    rows = {"8": {"TILE": 8, "time": 0.5, "GFLOP/s": float("nan")}, "16": {"TILE": 16, "time": 1e20}}
+    rows["1"] = {"TILE": True, "time": 0.25}
+    report = import_document(json.dumps({**CACHE, "cache": rows}).encode(), ImportOptions(**NAMED), dry_run=True)
+    said = " ".join(map(str, report.rows))
+    assert "stands for a failure" in said
+    assert "whole number" not in said
+
+
+def test_parameters_that_no_variant_has_are_told_apart_from_the_nearest(device):
+    named = {name: value for name, value in NAMED.items() if name not in {"variant", "rename"}}
+    report = import_document(json.dumps(CACHE).encode(), ImportOptions(**named), dry_run=True)
+    said = " ".join(map(str, report.rows))
+    assert "no variant of gemm has these parameters; the nearest is tiled: the row lacks its TILE_WIDTH" in said
+    assert "it has no TILE. --rename" in said

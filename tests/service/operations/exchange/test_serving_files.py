@@ -59,9 +59,19 @@ def test_a_file_holds_every_m_of_its_shape():
 
 def test_what_is_written_is_read_again():
     (rows, *_) = serving_files(BUNDLE, KERNEL, RENAME).values()
-    starts, left_out = starts_in(rows, KERNEL, {"m": 50, "n": 512, "k": 7168}, RENAME)
-    assert [start.configuration["BLOCK_SIZE_M"] for start in starts] == [32, 16]
-    assert left_out == set()
+    found = starts_in(rows, KERNEL, {"m": 50, "n": 512, "k": 7168}, RENAME)
+    assert [start.configuration["BLOCK_SIZE_M"] for start in found.starts] == [32, 16]
+    assert found.unknown == set()
+
+
+def test_a_result_from_before_an_option_was_added_has_the_options_default():
+    linear = catalogue().get("linear")
+    stored = {option.name: option.default for option in linear.options if option.name not in {"packed_b", "output"}}
+    row = {"kernel": "linear", "shape": {"m": 8, "n": 32, "k": 16}, "dtype": "float32", "options": stored}
+    bundle = BUNDLE | {"results": [row | {"configuration": {"TILE_M": 8, "TILE_N": 32, "TILE_K": 8}}]}
+    names = {f"BLOCK_SIZE_{axis}": f"TILE_{axis}" for axis in "MNK"}
+    [file] = serving_files(bundle, linear, names).values()
+    assert file == {"8": {"BLOCK_SIZE_M": 8, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 8}}
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,18 @@ def test_where_the_space_has_a_start_not_its_nearest_is_tried():
 
 
 def test_a_serving_file_gives_its_rows_nearest_first():
-    starts, left_out = starts_in(FILE, GEMM, {"m": 100, "n": 64, "k": 64}, NAMES)
-    assert [start.configuration for start in starts] == [{"TILE_WIDTH": 16}, {"TILE_WIDTH": 8}]
-    assert left_out == {"num_warps"}
-    assert starts_in(FILE, GEMM, {"m": 2, "n": 64, "k": 64}, NAMES)[0][0].configuration == {"TILE_WIDTH": 8}
+    found = starts_in(FILE, GEMM, {"m": 100, "n": 64, "k": 64}, NAMES)
+    assert [start.configuration for start in found.starts] == [{"TILE_WIDTH": 16}, {"TILE_WIDTH": 8}]
+    assert (found.unknown, found.no_numbers) == ({"num_warps"}, frozenset())
+    assert starts_in(FILE, GEMM, {"m": 2, "n": 64, "k": 64}, NAMES).starts[0].configuration == {"TILE_WIDTH": 8}
+
+
+@pytest.mark.parametrize("value", [True, None, "8", 8.5])
+def test_a_value_that_is_no_whole_number_is_left_out_and_named(value):
+    file = {"1": {"TILE_WIDTH": 8}, "64": {"TILE_WIDTH": 16, "WPT_M": value, "USE_TMA": value}}
+    found = starts_in(file, GEMM, {"m": 64, "n": 64, "k": 64}, {})
+    assert [start.configuration for start in found.starts] == [{"TILE_WIDTH": 16}, {"TILE_WIDTH": 8}]
+    assert (found.unknown, found.no_numbers) == ({"USE_TMA"}, {"WPT_M"})
 
 
 def test_our_own_form_is_one_configuration_or_a_list():
@@ -83,7 +91,8 @@ def test_our_own_form_is_one_configuration_or_a_list():
     [
         ({"1": {"SPLIT": 8}}, "gemm", "none of the parameters of gemm"),
         ({"one": {"TILE_WIDTH": 8}}, "gemm", "'one' is not a number of rows"),
-        ({"1": {"TILE_WIDTH": "8"}}, "gemm", "'1' is not a number of rows"),
+        ({"1": [8]}, "gemm", "'1' is not a number of rows"),
+        ({"1": {"TILE_WIDTH": "8"}}, "gemm", "no whole number for any of TILE_WIDTH"),
         ([1, 2], "gemm", "dictionary"),
         (7, "gemm", "neither a configuration nor an object"),
         ({"1": {"THREADS": 64}}, "conv2d", "no axis m"),

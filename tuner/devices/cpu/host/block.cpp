@@ -325,10 +325,13 @@ void prepare_block(dim3 block, bool shuffled) {
 #endif
 }
 
+unsigned host_size_at_launch;
+
 void launch(const HostEntry& entry, dim3 grid, void** values, unsigned first, unsigned step) {
   gridDim = grid;
   kernel = &entry;
   kernel_values = values;
+  if (host_size_place >= 0) host_size_at_launch = *static_cast<const unsigned*>(values[host_size_place]);
   const uint64_t plane = uint64_t(grid.x) * grid.y;
   for (uint64_t i = first; i < plane * grid.z; i += step)
     run_block({unsigned(i % grid.x), unsigned(i / grid.x % grid.y), unsigned(i / plane)});

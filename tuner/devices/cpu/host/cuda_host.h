@@ -54,6 +54,7 @@ HOST_VECTORS(int, int, 4)
 HOST_VECTORS(unsigned, uint, 4)
 HOST_VECTORS(signed char, char, 1)
 HOST_VECTORS(unsigned char, uchar, 1)
+typedef unsigned char uchar;
 HOST_VECTORS(short, short, 2)
 HOST_VECTORS(unsigned short, ushort, 2)
 HOST_VECTORS(long, long, 8)
@@ -304,6 +305,12 @@ template <auto kernel> static void host_run_threads(void** values, HostThread* c
 #define HOST_ENTRIES(...)                      \
   const HostEntry host_entries[] = {__VA_ARGS__}; \
   const int host_entry_count = sizeof host_entries / sizeof host_entries[0];
+
+// The size of an axis that a launch gives: the argument at that place, -1 for none, which `launch` keeps for all threads.
+#define HOST_SIZE_AT_LAUNCH host_size_at_launch
+extern "C" unsigned host_size_at_launch;
+extern "C" const int host_size_place;
+#define HOST_SIZE_PLACE(place) const int host_size_place = place;
 
 // HOST_CONSTANTS(HOST_CONSTANT(name), ..., HOST_NO_CONSTANT): the `__constant__` arrays that are filled before a launch.
 struct HostConstant {

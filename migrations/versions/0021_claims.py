@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision = "0018"
-down_revision = "0017"
+revision = "0021"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,91 @@
+"""Kernels whose rows come with the launch: one program for every size, on the CPU; one cubin, by NVRTC."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.tuner.compile.compilation import Compilation
+from tilewright.tuner.compile.compiler import compile_now
+from tilewright.tuner.compile.nvrtc import is_available
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+HOPPER = Limits((9, 0), 132, 80 << 30, max_shared_bytes=232448, shared_bytes_per_multiprocessor=228 * 1024)
+ON_CPU = [("gemm", "naive"), ("gemm", "tiled"), ("gemm", "wpt"), ("linear", "tiled"), ("linear", "wpt")]
+ON_GPU = [
+    ("float32", "naive", {}),
+    ("float32", "wpt", {}),
+    ("float32", "register", {}),
+    ("float32", "tensor3xfp16_sm90", {}),
+    ("float32", "tensor3xfp16_sm90", {"packed_b": True}),
+    ("bfloat16", "tensor_half_sm90", {}),
+]
+
+
+def posed(kernel: str, m: int, dtype: str = "float32", **options: bool | str) -> Problem:
+    declared = catalogue().get(kernel)
+    return declared.with_size_at_launch(declared.problem({"m": m, "n": 104, "k": 264}, dtype, options), "m")
+
+
+@pytest.mark.parametrize(("kernel", "variant"), ON_CPU)
+def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str) -> None:
+    device, declared, programs = CpuDevice(), catalogue().get(kernel), set()
+    for m in (1, 65, 130):
+        bench = device.bench(declared, posed(kernel, m), seed=m)
+        try:
+            program = bench.compile(declared.variant(variant).space().default())
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(("dtype", "variant", "options"), ON_GPU)
+@pytest.mark.parametrize("kernel", ["gemm", "linear"])
+def test_all_sizes_are_one_compilation(kernel: str, dtype: str, variant: str, options: dict[str, bool]) -> None:
+    if (kernel, variant) == ("linear", "naive"):
+        pytest.skip("linear has no such variant")
+    declared = catalogue().get(kernel)
+    configuration = declared.variant(variant).space().default()
+    works = {
+        Compilation.of(declared, posed(kernel, m, dtype, **options), configuration, "sm_90", "nvrtc")
+        for m in (1, 300, 8192)
+    }
+    (work,) = works
+    assert compile_now(work).cubin
+
+
+def test_what_every_size_takes_of_the_workspace_begins_with_the_same_counters() -> None:
+    variant = catalogue().get("gemm").variant("tensor3xfp16_sm90")
+    values = variant.space().default().values
+    small, large = (variant.workspace_bytes(values, posed("gemm", m)) for m in (1, 2048))
+    assert small > 65536  # the counters
+    assert large - small <= 6 * 288 * 2048 + 4 * 2048  # three parts of each number, and scales: k ends at steps of 32
+
+
+@pytest.mark.parametrize(
+    ("options", "extra"), [({"trans_a": True}, {}), ({}, {"batch": 3})], ids=["transposed A", "a batch"]
+)
+def test_rows_that_would_move_other_operands_are_refused(options: dict[str, bool], extra: dict[str, int]) -> None:
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 5, "n": 6, "k": 7, **extra}, "float32", options)
+    with pytest.raises(InvalidProblemError, match="at launch"):
+        gemm.with_size_at_launch(problem, "m")
+
+
+def test_an_axis_that_is_always_compiled_in_is_refused() -> None:
+    gemm = catalogue().get("gemm")
+    with pytest.raises(InvalidProblemError, match="those of gemm are m"):
+        gemm.with_size_at_launch(gemm.problem({"m": 5, "n": 6, "k": 7}), "n")
+
+
+def test_a_problem_with_its_rows_at_launch_is_another_problem() -> None:
+    exact = catalogue().get("gemm").problem({"m": 5, "n": 6, "k": 7})
+    at_launch = catalogue().get("gemm").with_size_at_launch(exact, "m")
+    assert at_launch != exact
+    assert at_launch.hash != exact.hash
+    assert "at_launch" not in exact.canonical

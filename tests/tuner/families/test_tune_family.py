@@ -1,0 +1,118 @@
+"""Families tuned on the CPU device: few programs, a table that covers the axis, launchers that use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.family import Family
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.families.cover import MOST_RANGES
+from tilewright.tuner.families.representative import between, inside, spread
+from tilewright.tuner.families.table import Table
+from tilewright.tuner.families.tune import FamilyBudget, tune_family
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.tables import ranges_of
+from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.runtime import Runtime
+
+GEMM = catalogue().get("gemm")
+FAMILY = Family.of(GEMM, {"m": (1, 48), "n": 24, "k": 40})
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[Table]:
+    device = CpuDevice()
+    yield tune_family(device, GEMM, FAMILY, FamilyBudget(seconds=None, trials=3, sizes=3), seed=1)
+    device.close()
+
+
+def test_ranges_cover_the_axis_and_were_verified_at_their_ends(table: Table) -> None:
+    assert table.spans[0].low == 1
+    assert table.spans[-1].high == 48
+    assert len(table.spans) <= MOST_RANGES
+    for number, span in enumerate(table.spans):
+        assert {span.low, span.high} <= set(table.verified[number])
+        assert all(span.low <= size <= span.high for size in table.verified[number])
+
+
+def test_a_configuration_is_one_compilation_for_all_sizes(table: Table) -> None:
+    assert len(table.sizes) >= 3
+    assert len(table.times) <= table.compilations < table.trials
+
+
+def test_the_table_says_what_it_rests_on(table: Table) -> None:
+    document = json.loads(json.dumps(table.as_json(GEMM)))
+    assert document["family_hash"] == FAMILY.hash
+    assert document["shape"] == {"m": [1, 48], "n": 24, "k": 40}
+    assert document["loss"]["largest"] >= document["loss"]["mean"] >= 0
+    assert [one["m"] for one in document["measured"]] == table.sizes
+    assert all(one["library_ms"] > 0 and one["time_ms"] >= one["best_ms"] for one in document["measured"])
+
+
+def test_launchers_use_the_table_and_nothing_else(table: Table, tmp_path: Path) -> None:
+    runtime = Runtime(answers=AnswerCache(tmp_path / "answers"), shipped_records=False)
+    runtime.tables.put(FAMILY, table.device_model, table.as_json(GEMM))
+    launch = runtime.best("gemm", n=24, k=40, device="cpu")
+    found = launch.ranges()
+    assert [one.choice.configuration for one in found.ranges] == [span.configuration for span in table.spans]
+    assert {one.choice.match for one in found.ranges} == {"range"}
+    for m in (1, 5, 48, 300):
+        a, b = np.ones((m, 40), np.float32), np.ones((40, 24), np.float32)
+        np.testing.assert_array_equal(launch(a, b, np.empty((m, 24), np.float32)), np.full((m, 24), 40, np.float32))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "tilewright-table/0"},
+        {"family_hash": "0"},
+        {"ranges": []},
+        {"ranges": [{"high": 48, "variant": "naive", "configuration": {"BLOCK_X": 31}, "source_hash": ""}]},
+    ],
+    ids=["another version's", "another family's", "empty", "of another source"],
+)
+def test_a_table_that_does_not_fit_is_not_used(table: Table, change: dict[str, object]) -> None:
+    document = json.loads(json.dumps(table.as_json(GEMM)))
+    assert ranges_of(document, GEMM, FAMILY, host_place()) is not None
+    assert ranges_of(document | change, GEMM, FAMILY, host_place()) is None
+
+
+def test_a_table_is_superseded_as_a_whole(table: Table, tmp_path: Path) -> None:
+    runtime = Runtime(answers=AnswerCache(tmp_path / "answers"))
+    runtime.tables.put(FAMILY, table.device_model, table.as_json(GEMM))
+    one = replace(table, spans=(replace(table.spans[-1], low=1),))
+    again = runtime.tables.put(FAMILY, table.device_model, one.as_json(GEMM))
+    assert [path.name for path in again.parent.iterdir()] == [again.name]
+    assert len(json.loads(again.read_text())["ranges"]) == 1
+
+
+@given(st.integers(1, 100), st.integers(0, 10_000), st.integers(2, 12))
+def test_sizes_that_stand_for_an_axis_have_both_its_ends(low: int, more: int, count: int) -> None:
+    sizes = spread(low, low + more, count)
+    assert sizes[0] == low
+    assert sizes[-1] == low + more
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) <= count + 2
+    assert all(low <= size <= low + more for size in inside(low, low + more, 3, 1))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 2)), min_size=1, max_size=12), st.integers(0, 5))
+def test_further_sizes_lie_between_neighbours_that_differ(best: list[tuple[int, int]], most: int) -> None:
+    ordered = sorted(dict(best).items())
+    some = [(size, Configuration.of("v", {"T": value})) for size, value in ordered]
+    found = between(some, most)
+    assert len(found) <= most
+    for size in found:
+        below = max(one for one in some if one[0] < size)
+        above = min(one for one in some if one[0] > size)
+        assert below[1] != above[1]

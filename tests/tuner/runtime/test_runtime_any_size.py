@@ -1,0 +1,155 @@
+"""`best` without m: one launcher, a few programs, any number of rows."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family, read_shape
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.geometry import Geometry
+from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
+from tilewright.tuner.runtime.any_size.places import Places
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.errors import ArgumentError, UntunedWarning
+from tilewright.tuner.runtime.runtime import Runtime
+
+N, K = 24, 40
+pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning")
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    return Runtime(answers=AnswerCache(tmp_path / "answers"))
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(shape[0]).standard_normal(shape).astype(np.float32)
+
+
+def launched(launch: Any, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """The largest difference from the product in float64."""
+    c = np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
+    assert launch(a, b, c) is c
+    return float(np.abs(c - a.astype(np.float64) @ b).max(initial=0))
+
+
+def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, b = runtime.best("gemm", n=N, k=K, device="cpu"), normal(K, N)
+    assert isinstance(launch, AnySizeLauncher)
+    launch.prepare()
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)  # nothing compiles from here on
+    monkeypatch.setattr(launch._source, "ranges", None)  # and nothing is looked up
+    for m in (1, 300, 7, 64, 129, 9000):
+        assert launched(launch, normal(m, K), b) < 1e-4
+
+
+def test_no_rows_are_nothing_to_launch(runtime: Runtime) -> None:
+    c = np.empty((0, N), np.float32)
+    assert runtime.best("gemm", n=N, k=K)(np.empty((0, K), np.float32), normal(K, N), c) is c
+
+
+def test_views_and_transposed_operands_have_plans_of_their_own(runtime: Runtime) -> None:
+    launch, b = runtime.best("gemm", n=N, k=K), normal(K, N)
+    wide = normal(33, 64)[:, :K]
+    assert launched(launch, wide, b) < 1e-4
+    assert launched(launch, np.asfortranarray(normal(20, K)), b) < 1e-4
+    assert launched(launch, normal(31, K), np.asfortranarray(b)) < 1e-4
+    assert launched(launch, normal(33, K), b) < 1e-4
+
+
+def test_numbers_go_with_the_launch(runtime: Runtime) -> None:
+    launch, a, b = runtime.best("gemm", n=N, k=K, beta_zero=False), normal(5, K), normal(K, N)
+    c = np.ones((5, N), np.float32)
+    launch(a, b, c, alpha=2.0, beta=-1.0)
+    np.testing.assert_allclose(c, 2.0 * a @ b - 1.0, atol=1e-4)
+
+
+def test_linear_takes_any_number_of_rows(runtime: Runtime) -> None:
+    launch, w, bias = runtime.best("linear", n=N, k=K, activation="relu"), normal(N, K), normal(N)
+    for m in (3, 70):
+        x, y = normal(m, K), np.empty((m, N), np.float32)
+        np.testing.assert_allclose(launch(x, w, bias, y), np.maximum(x @ w.T + bias, 0), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("a", "c", "culprit"), [((3, K + 1), (3, N), "A"), ((3, K), (4, N), "C"), ((3,), (3, N), "A")], ids=str
+)
+def test_arrays_that_fit_no_size_are_refused(runtime: Runtime, a: Any, c: Any, culprit: str) -> None:
+    launch = runtime.best("gemm", n=N, k=K)
+    with pytest.raises(ArgumentError, match=f"^{culprit}: "):
+        launch(np.zeros(a, np.float32), normal(K, N), np.zeros(c, np.float32))
+
+
+def test_an_output_that_lies_in_an_input_is_refused(runtime: Runtime) -> None:
+    launch, b = runtime.best("gemm", n=K, k=K), normal(K, K)
+    launch(normal(4, K), b, np.empty((4, K), np.float32))
+    with pytest.raises(ArgumentError, match="shares memory with B"):
+        launch(normal(4, K), b, b[:4])
+
+
+def test_what_nobody_tuned_is_said_once(tmp_path: Path) -> None:
+    runtime = Runtime(answers=AnswerCache(tmp_path / "answers"))
+    launch = runtime.best("gemm", n=N, k=K)
+    with pytest.warns(UntunedWarning, match=r"m=1\.\.8192,n=24,k=40"):
+        launched(launch, normal(3, K), normal(K, N))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        launched(launch, normal(4, K), normal(K, N))
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=8, unique=True).map(sorted), st.integers(1, 12_000))
+def test_a_size_is_served_by_the_first_range_that_reaches_it(ends: list[int], size: int) -> None:
+    gemm = catalogue().get("gemm")
+    some = [Choice(gemm.variant(v).space().default(), "table") for v in ("naive", "tiled")]
+    ranges = Ranges([SizeRange(end, some[i % 2]) for i, end in enumerate(ends)])
+    expected = next((i for i, end in enumerate(ends) if size <= end), len(ends) - 1)
+    assert ranges.number(size) == expected
+
+
+@given(st.integers(1, 100_000))
+@settings(max_examples=50)
+def test_panels_cover_all_rows_and_are_no_larger_than_the_variant_allows(size: int) -> None:
+    gemm = catalogue().get("gemm")
+    family = Family.of(gemm, {"m": (1, 8192), "n": 256, "k": 256})
+    variant = gemm.variant("tensor3xfp16_sm90")
+    panels = Geometry(gemm, family, variant.space().default()).panels(size)
+    assert (panels.count - 1) * panels.size + panels.last == size
+    assert 0 < panels.last <= panels.size <= variant.most_at_once or panels.count == 1
+    assert panels.count <= -(-size // variant.most_at_once) + 1
+
+
+@given(st.integers(1, 500), st.integers(0, 1 << 16))
+@settings(max_examples=50)
+def test_arrays_that_meet_are_found_at_every_size(size: int, distance: int) -> None:
+    gemm = catalogue().get("gemm")
+    places = Places(gemm, Family.of(gemm, {"m": (1, 8192), "n": N, "k": K}))
+    a, b, c = 1 << 20, 1 << 30, (1 << 20) + distance
+    assert places.meet(size, (a, b, c)) == (distance < 4 * K * size)
+    assert places.moved((a, b, c), 3) == (a + 3 * 4 * K, b, c + 3 * 4 * N)
+
+
+def test_a_family_is_written_as_it_is_read() -> None:
+    gemm = catalogue().get("gemm")
+    family = Family.of(gemm, read_shape("m=1..8192,n=24,k=40"))
+    assert family.shape_text == "m=1..8192,n=24,k=40"
+    assert family.at(7).stated_shape == {"m": 7, "n": 24, "k": 40}
+    assert family.exact(7) == gemm.problem({"m": 7, "n": 24, "k": 40})
+    assert family.hash == Family.of(gemm, read_shape("m=5..9,n=24,k=40")).hash
+
+
+@pytest.mark.parametrize(
+    "text", ["m=1..8192,n=2..3,k=4", "m=9..1,n=2,k=3", "n=1..2,m=4,k=3", "m=0..3,n=2,k=3", "m=1,n=2,k=3"]
+)
+def test_a_shape_that_is_no_family_is_refused(text: str) -> None:
+    with pytest.raises(InvalidProblemError):
+        Family.of(catalogue().get("gemm"), read_shape(text))

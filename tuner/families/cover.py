@@ -1,0 +1,137 @@
+"""A few configurations whose ranges cover an axis with the least loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tilewright.kernels.space import Configuration
+
+MOST_RANGES = 8
+
+NO_GAIN = 0.002
+"""A further range must lower the mean loss by this much: each is a module to load."""
+
+Times = Mapping[Configuration, Mapping[int, float]]
+"""Measured times in ms by configuration and size; a size that a configuration failed at, or may not have, is absent."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Sizes from `low` to `high`, and the configuration that serves them."""
+
+    low: int
+    high: int
+    configuration: Configuration
+
+
+class NoCoverError(ValueError):
+    """Some size was measured with no configuration."""
+
+
+def cover(times: Times, low: int, high: int, most: int = MOST_RANGES) -> list[Span]:
+    """At most `most` spans from `low` to `high`, in order; raises NoCoverError.
+
+    The loss at a measured size is the logarithm of the chosen configuration's time over the best one's; its mean over
+    the sizes is the least that so many spans can have. Fewer are taken where more would hardly lower it. Spans meet
+    between two measured sizes, where the lines through the times of both configurations cross.
+    """
+    sizes = sorted({size for of_one in times.values() for size in of_one})
+    best = {size: min(of_one[size] for of_one in times.values() if size in of_one) for size in sizes}
+    if not sizes:
+        raise NoCoverError("nothing was measured")
+    losses = {
+        configuration: [math.log(of_one[size] / best[size]) if size in of_one else math.inf for size in sizes]
+        for configuration, of_one in sorted(times.items())
+    }
+    segments = _segments(losses, len(sizes))
+    found = _cheapest(segments, len(sizes), min(most, len(sizes)))
+    chosen = [(sizes[first], sizes[last], segments[first, last][1]) for first, last in found]
+    return _met(_joined(chosen), times, low, high)
+
+
+def mean_loss(spans: Sequence[Span], times: Times) -> tuple[float, float]:
+    """The mean and the largest loss of the spans at the measured sizes, as time over the best one's, minus 1."""
+    ratios = []
+    for size in sorted({size for of_one in times.values() for size in of_one}):
+        best = min(of_one[size] for of_one in times.values() if size in of_one)
+        ratios.append(times[serving(spans, size)][size] / best)
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) - 1, max(ratios) - 1
+
+
+def serving(spans: Sequence[Span], size: int) -> Configuration:
+    """The configuration that serves that size; the last one what is beyond."""
+    return next((span.configuration for span in spans if size <= span.high), spans[-1].configuration)
+
+
+Segments = dict[tuple[int, int], tuple[float, Configuration]]
+
+
+def _segments(losses: Mapping[Configuration, Sequence[float]], count: int) -> Segments:
+    """The best configuration of each run of measured sizes, and its summed loss."""
+    found: Segments = {}
+    for first in range(count):
+        sums = dict.fromkeys(losses, 0.0)
+        for last in range(first, count):
+            for configuration in sums:
+                sums[configuration] += losses[configuration][last]
+            best = min(sums, key=lambda one: sums[one])
+            if math.isfinite(sums[best]):
+                found[first, last] = sums[best], best
+    return found
+
+
+def _cheapest(segments: Segments, count: int, most: int) -> list[tuple[int, int]]:
+    """The runs of the cheapest cover with at most that many, or with fewer that cost hardly more."""
+    # least[used][end]: the summed loss of the first `end` sizes in `used` runs, and where the last of them begins.
+    least: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]
+    for _ in range(most):
+        row: dict[int, tuple[float, int]] = {}
+        for (first, last), (loss, _configuration) in segments.items():
+            if first in least[-1] and (total := least[-1][first][0] + loss) < row.get(last + 1, (math.inf, 0))[0]:
+                row[last + 1] = total, first
+        least.append(row)
+    complete = [used for used in range(1, most + 1) if count in least[used]]
+    if not complete:
+        raise NoCoverError("some sizes were measured with no configuration")
+    lowest = min(least[used][count][0] for used in complete)
+    used = next(used for used in complete if (least[used][count][0] - lowest) / count <= NO_GAIN)
+    runs, end = [], count
+    for row in reversed(least[1 : used + 1]):
+        first = row[end][1]
+        runs.append((first, end - 1))
+        end = first
+    return runs[::-1]
+
+
+def _joined(chosen: Sequence[tuple[int, int, Configuration]]) -> list[tuple[int, int, Configuration]]:
+    joined: list[tuple[int, int, Configuration]] = []
+    for first, last, configuration in chosen:
+        if joined and joined[-1][2] == configuration:
+            joined[-1] = joined[-1][0], last, configuration
+        else:
+            joined.append((first, last, configuration))
+    return joined
+
+
+def _met(chosen: Sequence[tuple[int, int, Configuration]], times: Times, low: int, high: int) -> list[Span]:
+    """Spans without gaps."""
+    ends = [
+        _crossing(times[one], times[next_one], last, first) for (_, last, one), (first, _, next_one) in pairwise(chosen)
+    ]
+    starts = [low, *(end + 1 for end in ends)]
+    return [
+        Span(start, end, configuration)
+        for start, end, (_, _, configuration) in zip(starts, [*ends, high], chosen, strict=True)
+    ]
+
+
+def _crossing(one: Mapping[int, float], other: Mapping[int, float], below: int, above: int) -> int:
+    """The last size that the first of two serves, `above` - 1 at most: where lines through their times cross."""
+    if not all(size in of_one for of_one in (one, other) for size in (below, above)):
+        return above - 1 if above in one else below  # whoever was right at both ends serves what is between them
+    lead, lag = other[below] - one[below], one[above] - other[above]
+    share = 0.5 if lead + lag <= 0 else min(1.0, max(0.0, lead / (lead + lag)))
+    return min(above - 1, max(below, below + round(share * (above - below))))

@@ -1,0 +1,88 @@
+"""What the tuning of a family found: ranges with expected times, and what was measured, as one document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.device import Environment
+from tilewright.tuner.families.cover import Span, Times, mean_loss, serving
+from tilewright.tuner.runtime.any_size.tables import FORMAT
+
+
+@dataclass(frozen=True)
+class Table:
+    """The ranges of a family on a device model, and the times that they rest on.
+
+    `library_ms`: the library's time by size, where it has such a product. `verified`: the sizes at which each range's
+    configuration was verified with every kind of inputs, its ends and random ones.
+    """
+
+    family: Family
+    device_model: str
+    environment: Environment
+    spans: tuple[Span, ...]
+    times: Times
+    library_ms: Mapping[int, float]
+    verified: Mapping[int, Sequence[int]]  # by the number of the range
+    trials: int
+    compilations: int
+    seconds: float
+
+    @property
+    def sizes(self) -> list[int]:
+        """The measured sizes in order."""
+        return sorted({size for of_one in self.times.values() for size in of_one})
+
+    def time_ms(self, size: int) -> float:
+        """The time of the configuration that serves a measured size."""
+        return self.times[serving(self.spans, size)][size]
+
+    def best(self, size: int) -> tuple[float, Configuration]:
+        """The fastest configuration of all at a measured size, and its time."""
+        return min((of_one[size], configuration) for configuration, of_one in self.times.items() if size in of_one)
+
+    def as_json(self, kernel: Kernel) -> dict[str, object]:
+        """The document: plain JSON, which `TableFolder` stores and launchers read."""
+        mean, largest = mean_loss(self.spans, self.times)
+        return {
+            "format": FORMAT,
+            **self.family.as_json(),
+            "family_hash": self.family.hash,
+            "device_model": self.device_model,
+            "environment": asdict(self.environment),
+            "ranges": [self._range(kernel, number) for number in range(len(self.spans))],
+            "loss": {"mean": mean, "largest": largest},
+            "measured": [self._measured(size) for size in self.sizes],
+            "trials": self.trials,
+            "compilations": self.compilations,
+            "seconds": round(self.seconds, 1),
+            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def _range(self, kernel: Kernel, number: int) -> dict[str, object]:
+        span = self.spans[number]
+        inside = [size for size in self.sizes if span.low <= size <= span.high]
+        return {
+            "low": span.low,
+            "high": span.high,
+            "variant": span.configuration.variant,
+            "configuration": dict(span.configuration.values),
+            "source_hash": kernel.source_hash(span.configuration.variant),
+            "times_ms": {str(size): self.times[span.configuration][size] for size in inside},
+            "verified_at": list(self.verified.get(number, ())),
+        }
+
+    def _measured(self, size: int) -> dict[str, object]:
+        best_ms, configuration = self.best(size)
+        return {
+            self.family.axis: size,
+            "time_ms": self.time_ms(size),
+            "best_ms": best_ms,
+            "best": str(configuration),
+            "library_ms": self.library_ms.get(size),
+        }

@@ -1,0 +1,254 @@
+"""Tunes a family: searches at a few sizes, measures what leads at all of them, covers the axis with few of these."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.device import Bench, Device
+from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.families.cover import NoCoverError, Span, cover
+from tilewright.tuner.families.representative import MOST, between, inside, spread
+from tilewright.tuner.families.table import Table
+from tilewright.tuner.loop.measure import MeasurementPlan
+from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress
+from tilewright.tuner.loop.tune import tune
+from tilewright.tuner.runtime.any_size.ranges import is_sound_within
+from tilewright.tuner.runtime.choice import Choice
+
+LEADERS = 3
+"""Configurations of each size that are measured at all sizes."""
+
+MOST_LEADERS = 24
+RANDOM_SIZES = 2
+"""Sizes inside each range, beside its ends, at which its configuration is verified."""
+
+MOST_COVERS = 8
+"""Covers that are verified until one stands: each that falls has lost a configuration."""
+
+SEARCH_PLAN = MeasurementPlan(finalists=LEADERS, final_rounds=5)
+LIBRARY_SAMPLES = 7
+
+
+@dataclass(frozen=True)
+class FamilyBudget:
+    """How long each of the first sizes is searched: seconds, trials, or whichever comes first."""
+
+    seconds: float | None = 3.0
+    trials: int | None = None
+    sizes: int = 12
+
+
+@dataclass
+class _Measured:
+    """What is known so far. `barred` was wrong at some size."""
+
+    times: dict[Configuration, dict[int, float]] = field(default_factory=dict)
+    library_ms: dict[int, float] = field(default_factory=dict)
+    barred: set[Configuration] = field(default_factory=set)
+    compiled: set[Configuration] = field(default_factory=set)
+    trials: int = 0
+
+    def note(self, configuration: Configuration, size: int, time_ms: float | None) -> None:
+        """One evaluation; no time where it failed."""
+        self.trials += 1
+        self.compiled.add(configuration)
+        if time_ms is not None:
+            self.times.setdefault(configuration, {})[size] = time_ms
+
+    def ranked(self, size: int) -> list[Configuration]:
+        """The configurations measured at that size, the fastest first."""
+        measured = [c for c, of_one in self.times.items() if size in of_one and c not in self.barred]
+        return sorted(measured, key=lambda one: self.times[one][size])
+
+
+def tune_family(
+    device: Device,
+    kernel: Kernel,
+    family: Family,
+    budget: FamilyBudget,
+    *,
+    seed: int,
+    starts: Sequence[Configuration] = (),
+    say: Callable[[str], None] = lambda _line: None,
+) -> Table:
+    """The table of the family on that device. `starts` are tried at every size. `say` gets a line now and then.
+
+    Each configuration is compiled once for all sizes. Raises TunerError where some size has no right configuration.
+    """
+    job = _Job(device, kernel, family, seed, say)
+    started = time.monotonic()
+    sizes = spread(family.low, family.high, budget.sizes)
+    for size in sizes:
+        job.search(size, budget, starts)
+    job.measure(sizes)
+    while len(sizes) < MOST:
+        best = [(size, job.measured.ranked(size)[0]) for size in sizes if job.measured.ranked(size)]
+        more = between(best, MOST - len(sizes))
+        if not more:
+            break
+        job.measure(more)
+        sizes = sorted({*sizes, *more})
+    spans, verified = job.settled()
+    measured = job.measured
+    served = {size for of_one in measured.times.values() for size in of_one}
+    return Table(
+        family,
+        device.model.slug,
+        device.environment,
+        tuple(spans),
+        job.counted(),
+        {size: ms for size, ms in measured.library_ms.items() if size in served},
+        verified,
+        measured.trials,
+        len(measured.compiled),
+        time.monotonic() - started,
+    )
+
+
+class _Job:
+    """One family on one device, while it is tuned."""
+
+    def __init__(self, device: Device, kernel: Kernel, family: Family, seed: int, say: Callable[[str], None]) -> None:
+        self.device, self.kernel, self.family, self.seed, self.say = device, kernel, family, seed, say
+        self.limits: Limits = device.model.limits
+        self.measured = _Measured()
+
+    def search(self, size: int, budget: FamilyBudget, starts: Sequence[Configuration]) -> None:
+        """A search at one size, which begins with what led at the sizes before."""
+        problem = self.family.at(size)
+        space = self.kernel.space(problem, self.limits)
+        if not len(space):
+            return
+        known = [
+            *starts,
+            *(c for other in sorted(self._sizes(), reverse=True) for c in self.measured.ranked(other)[:2]),
+        ]
+        knowledge = Knowledge(starts=list(dict.fromkeys(c for c in known if c in space)))
+        hooks = Hooks(on_trial=lambda progress: self._heard(size, progress))
+        limits = Budget(trials=budget.trials, seconds=budget.seconds)
+        bench = self._bench(size)
+        try:
+            result = tune(
+                bench, self.kernel, space, limits, seed=self.seed, knowledge=knowledge, hooks=hooks, plan=SEARCH_PLAN
+            )
+            for finalist in result.finalists:
+                self.measured.times.setdefault(finalist.configuration, {})[size] = finalist.time_ms
+            self.measured.barred.update(dropped.configuration for dropped in result.dropped)
+            if result.library is not None:
+                self.measured.library_ms[size] = result.library.time_ms
+        finally:
+            bench.close()
+        leader = self.measured.ranked(size)
+        told = f"{self.measured.times[leader[0]][size] * 1e3:.1f} us, {leader[0]}" if leader else "nothing was right"
+        self.say(f"{self.family.axis}={size}: {told}")
+
+    def measure(self, sizes: Sequence[int]) -> None:
+        """The leaders of every size at these sizes, each verified there, and the library."""
+        leaders = self._leaders()
+        for size in sizes:
+            missing = [one for one in leaders if size not in self.measured.times.get(one, {}) and self._fits(one, size)]
+            bench = self._bench(size)
+            try:
+                for configuration in missing:
+                    self._measure(bench, configuration, size)
+                if size not in self.measured.library_ms:
+                    self._time_library(bench, size)
+            finally:
+                bench.close()
+
+    def settled(self) -> tuple[list[Span], dict[int, list[int]]]:
+        """A cover of the axis each of whose configurations was right at both ends of its range and between."""
+        for _ in range(MOST_COVERS):
+            try:
+                spans = cover(self.counted(), self.family.low, self.family.high)
+            except NoCoverError as error:
+                raise TunerError(f"{self.family}: {error}") from error
+            verified, fallen = self._verified(spans)
+            if not fallen:
+                return spans, verified
+            self.measured.barred.update(fallen)
+        raise TunerError(f"{self.family}: no cover stood its verification in {MOST_COVERS} tries")
+
+    def counted(self) -> dict[Configuration, dict[int, float]]:
+        """The times that may be chosen from: of what was never wrong, and is sound at every size that it may serve."""
+        return {
+            configuration: dict(of_one)
+            for configuration, of_one in self.measured.times.items()
+            if configuration not in self.measured.barred and self._is_sound(configuration, *_ends(of_one))
+        }
+
+    def _verified(self, spans: Sequence[Span]) -> tuple[dict[int, list[int]], set[Configuration]]:
+        """The sizes at which each range was verified, and the configurations that were wrong at one."""
+        wanted: dict[int, list[tuple[int, Configuration]]] = {}
+        verified: dict[int, list[int]] = {}
+        for number, span in enumerate(spans):
+            verified[number] = inside(span.low, span.high, RANDOM_SIZES, self.seed)
+            for size in verified[number]:
+                wanted.setdefault(size, []).append((number, span.configuration))
+        fallen = {span.configuration for span in spans if not self._is_sound(span.configuration, span.low, span.high)}
+        for size, some in sorted(wanted.items()):
+            bench = self._bench(size)
+            try:
+                fallen.update(one for _, one in some if one not in fallen and not self._is_right(bench, one))
+            finally:
+                bench.close()
+        return verified, fallen
+
+    def _is_right(self, bench: Bench, configuration: Configuration) -> bool:
+        try:
+            executable = bench.compile(configuration)
+            each = bench.verify_each_kind(executable) or (bench.verify(executable),)
+        except TrialFailure as failure:
+            self.say(f"{configuration} failed its verification: {failure.outcome}")
+            return False
+        return all(one.is_right for one in each)
+
+    def _measure(self, bench: Bench, configuration: Configuration, size: int) -> None:
+        l2 = self.kernel.l2_of(self.family.exact(size))
+        evaluation = bench.evaluate(configuration, l2, SEARCH_PLAN)
+        self.measured.note(configuration, size, evaluation.time_ms)
+
+    def _time_library(self, bench: Bench, size: int) -> None:
+        try:
+            library = bench.library()
+            if library is not None:
+                l2 = self.kernel.l2_of(self.family.exact(size))
+                self.measured.library_ms[size] = sorted(bench.sample(library, l2, LIBRARY_SAMPLES))[
+                    LIBRARY_SAMPLES // 2
+                ]
+        except TrialFailure as failure:
+            self.say(f"{self.family.axis}={size}: the library's call failed: {failure.outcome}")
+
+    def _heard(self, size: int, progress: Progress) -> None:
+        self.measured.note(progress.trial.configuration, size, progress.trial.evaluation.time_ms)
+
+    def _leaders(self) -> list[Configuration]:
+        ranks: Iterable[Configuration] = (
+            self.measured.ranked(size)[place]
+            for place in range(LEADERS)
+            for size in sorted(self._sizes())
+            if len(self.measured.ranked(size)) > place
+        )
+        return list(dict.fromkeys(ranks))[:MOST_LEADERS]
+
+    def _sizes(self) -> set[int]:
+        return {size for of_one in self.measured.times.values() for size in of_one}
+
+    def _fits(self, configuration: Configuration, size: int) -> bool:
+        return configuration not in self.measured.barred and self._is_sound(configuration, size, size)
+
+    def _is_sound(self, configuration: Configuration, low: int, high: int) -> bool:
+        return is_sound_within(self.kernel, self.family, self.limits, Choice(configuration, "table"), low, high)
+
+    def _bench(self, size: int) -> Bench:
+        return self.device.bench(self.kernel, self.family.at(size), self.seed)
+
+
+def _ends(of_one: dict[int, float]) -> tuple[int, int]:
+    return min(of_one), max(of_one)

@@ -1,0 +1,70 @@
+"""Which configuration serves which sizes of an axis: a short array, looked into by bisection."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isqrt
+
+from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits
+from tilewright.tuner.runtime.choice import Choice
+
+GUESSED_AT = (16, 64, 128, 256, 512, 1024, 2048, 8192)
+"""Sizes at which configurations are predicted where no table is known: at most so many modules are loaded."""
+
+
+@dataclass(frozen=True)
+class SizeRange:
+    """Sizes up to `high`, from behind the range before it, and their configuration."""
+
+    high: int
+    choice: Choice
+
+
+class Ranges:
+    """The ranges of one family in order; the last one also serves what is larger than its end."""
+
+    def __init__(self, ranges: Sequence[SizeRange], *, joins: bool = True) -> None:
+        self.ranges = tuple(_joined(ranges) if joins else ranges)
+        self._ends = [one.high for one in self.ranges[:-1]]
+
+    def number(self, size: int) -> int:
+        """The number of the range that serves that size."""
+        return bisect_left(self._ends, size)
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def replaced(self, number: int, choice: Choice) -> Ranges:
+        """The same with another configuration in that range."""
+        changed = [replace(one, choice=choice) if i == number else one for i, one in enumerate(self.ranges)]
+        return Ranges(changed, joins=False)
+
+
+def guessed(family: Family, choose: Callable[[int], Choice]) -> Ranges:
+    """Ranges around a few sizes, each with what `choose` says there; they meet at the geometric means of neighbours."""
+    sizes = [size for size in GUESSED_AT if size <= family.high] or [family.high]
+    ends = [*(isqrt(below * above) for below, above in pairwise(sizes)), max(family.high, sizes[-1])]
+    return Ranges([SizeRange(end, choose(size)) for end, size in zip(ends, sizes, strict=True)])
+
+
+def is_sound_within(kernel: Kernel, family: Family, limits: Limits, choice: Choice, low: int, high: int) -> bool:
+    """Whether the configuration is right from `low` to `high`: what it takes of the device grows with the size."""
+    variant, values = kernel.variant(choice.configuration.variant), choice.configuration.values
+    problems = [family.at(size) for size in (low, high)]
+    return all(variant.admits(one, limits) and variant.is_sound(values, one, limits) for one in problems)
+
+
+def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:
+    """Without an end between neighbours of the same configuration."""
+    joined: list[SizeRange] = []
+    for one in ranges:
+        if joined and joined[-1].choice.configuration == one.choice.configuration:
+            joined[-1] = replace(joined[-1], high=one.high)
+        else:
+            joined.append(one)
+    return joined

@@ -1,0 +1,24 @@
+"""What a launcher of a family asks of a runtime."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
+from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
+
+
+class RangeSource(Protocol):
+    """Where ranges come from: `runtime.Runtime`'s `families`."""
+
+    def ranges(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Ranges:
+        """The configurations of the family on a device model."""
+
+    def default(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Choice:
+        """The kernel's default for every size; raises LaunchError."""
+
+    def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
+        """What is to be checked of that choice when it is launched first; None for nothing."""

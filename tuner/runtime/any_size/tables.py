@@ -1,0 +1,70 @@
+"""Tables of ranges on disk: what a family's tuning found, one file for each family and device model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
+from tilewright.tuner.compile.cache import default_folder, write_whole
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, is_sound_within
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
+
+FORMAT = "tilewright-table/1"
+
+
+def default_tables() -> Path:
+    """The folder beside the cache of cubins, which launchers of this user read."""
+    return default_folder().parent / "tables"
+
+
+class TableFolder:
+    """The folder; any number of processes may share it. A table is superseded as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def ranges(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
+        """The ranges of that family's table; None where there is none that this version can use."""
+        stored = self.get(family, place.slug)
+        return None if stored is None else ranges_of(stored, kernel, family, place)
+
+    def get(self, family: Family, slug: str) -> Mapping[str, Any] | None:
+        """The family's document; None where there is none."""
+        try:
+            stored = json.loads(self._path(family, slug).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return stored if isinstance(stored, dict) and stored.get("format") == FORMAT else None
+
+    def put(self, family: Family, slug: str, table: Mapping[str, Any]) -> Path:
+        """Stores a table in place of the one before; raises OSError."""
+        path = self._path(family, slug)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(table, indent=1).encode())
+        return path
+
+    def _path(self, family: Family, slug: str) -> Path:
+        return self.folder / f"{family.hash[:32]}-{slug.replace(':', '-').replace('/', '-')}.json"
+
+
+def ranges_of(stored: Mapping[str, Any], kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
+    """The ranges of a table; None where it is another version's, of other sources, or not sound on that device."""
+    try:
+        if stored["format"] != FORMAT or stored["family_hash"] != family.hash:
+            return None
+        ranges, low = list[SizeRange](), 1
+        for one in stored["ranges"]:
+            choice = Choice.from_facts({**one, "match": "range"}, "table")
+            is_ours = kernel.has_source(choice.configuration.variant, str(one["source_hash"]))
+            high = int(one["high"])
+            if not is_ours or not is_sound_within(kernel, family, place.limits, choice, low, high):
+                return None
+            ranges.append(SizeRange(high, choice))
+            low = high + 1
+    except (KeyError, TypeError, ValueError, LookupError):
+        return None
+    return Ranges(ranges) if ranges else None

@@ -1,0 +1,29 @@
+"""A problem in words, and the command line that tunes it."""
+
+from __future__ import annotations
+
+import shlex
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.runtime.choice import TargetDevice
+
+
+def problem_words(kernel: Kernel, problem: Problem) -> str:
+    """The problem with the options that are not at their defaults."""
+    return " ".join([str(problem), *given_options(kernel, problem)])
+
+
+def tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:
+    """The command line that tunes it, whole."""
+    words = ["tilewright tune", kernel.name, "--shape", problem.shape_text]
+    words += [] if problem.dtype == "float32" else ["--dtype", problem.dtype]
+    words += [word for option in given_options(kernel, problem) for word in ("--option", option)]
+    return " ".join([*words, "--device-model", shlex.quote(place.slug)])
+
+
+def given_options(kernel: Kernel, problem: Problem) -> list[str]:
+    """The options that are not at their defaults, as `name=value`."""
+    values = {option.name: problem.options[option.name] for option in kernel.options}
+    given = ((option.name, values[option.name]) for option in kernel.options if values[option.name] != option.default)
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given]
