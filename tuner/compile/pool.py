@@ -197,7 +197,7 @@ def with_shared(own: Future[Compiled], shared: Future[Compiled]) -> Future[Compi
 
 def _started() -> Child:
     """A worker; one whose compiler hangs must not outlive the process that would have stopped it."""
-    return Child(serve, dies_with_parent=True)
+    return Child(serve, dies_with_parent=True, is_confined=True)
 
 
 def _answer(work: Compilation) -> Compiled | TrialFailure | NoCompilerError:

@@ -65,9 +65,9 @@ class BestQuery:
         return LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=launch.shared_bytes)
 
 
-def stored_answer(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer | None:
-    """The answer from this row, or None where its configuration does not fit the requested problem."""
-    return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
+def first_usable(asked: BestQuery, rows: Sequence[StoredBest], match: Match) -> BestAnswer | None:
+    """The answer from the first of the rows whose configuration fits the requested problem; None where none does."""
+    return next((answer_by(asked, row, match) for row in rows if asked.is_member(row.configuration)), None)
 
 
 def answer_by(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer:

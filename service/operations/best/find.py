@@ -24,8 +24,8 @@ from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import (
     BestQuery,
     answer_by,
+    first_usable,
     predicted_answer,
-    stored_answer,
 )
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.rows import TRIED, TRIED_FIRST, EnvironmentFilter, TunedShapes
@@ -132,8 +132,8 @@ def find_best_batch(
 def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """The answers by problem hash, all of the rows' kernel; those are left out that the rows do not compute."""
     answers: dict[str, BestAnswer] = {}
-    for problem, row, limits in rows.exact(problems):
-        answer = stored_answer(rows.query(problem, limits), row, Match.EXACT)
+    for problem, stored, limits in rows.exact(problems):
+        answer = first_usable(rows.query(problem, limits), stored, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
@@ -165,9 +165,9 @@ def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, Best
     with_gaps = [problem for problem in problems if problem.dense != problem]
     by_dense = {problem.dense: problem for problem in with_gaps}
     answers: dict[str, BestAnswer] = {}
-    for dense, row, limits in rows.exact(list(by_dense)) if by_dense else ():
+    for dense, stored, limits in rows.exact(list(by_dense)) if by_dense else ():
         for problem in (p for p in with_gaps if p.dense == dense):
-            answer = stored_answer(rows.query(problem, limits), row, Match.NEAREST)
+            answer = first_usable(rows.query(problem, limits), stored, Match.NEAREST)
             answers |= {} if answer is None else {problem.hash: answer}
     return answers
 

@@ -83,11 +83,11 @@ class DatabaseRows:
         """The question for that problem."""
         return BestQuery(self.kernel, problem, self.slug, limits)
 
-    def exact(self, problems: Sequence[Problem]) -> list[tuple[Problem, StoredBest, Limits]]:
-        """Each tuned problem with the row to use and the device model's limits."""
+    def exact(self, problems: Sequence[Problem]) -> list[tuple[Problem, list[StoredBest], Limits]]:
+        """Each tuned problem with its rows, the one to use first, and the device model's limits."""
         with self.reading() as session:
             rows = list(exact_rows(session, self.kernel, self.slug, problems, self.environment))
-        return [(problem, row, limits_of(model)) for problem, row, model in rows]
+        return [(problem, found, limits_of(model)) for problem, found, model in rows]
 
     def tuned(self, like: Problem, *, transferred: bool, most: int = MAX_RANKED) -> TunedShapes:
         """The newest tuned shapes, so many, of this device model or of others of its kind."""

@@ -26,7 +26,7 @@ from tilewright.tuner.devices.cpu.check import CheckReport, check_program
 from tilewright.tuner.devices.cpu.compile import blocks_may_meet
 from tilewright.tuner.devices.cpu.inspected import Case, InspectedProgram, Inspection
 from tilewright.tuner.devices.cpu.library import LibraryCall, library_call
-from tilewright.tuner.devices.cpu.process import Conversation, output_of
+from tilewright.tuner.devices.cpu.process import Allowance, Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
@@ -61,8 +61,11 @@ NaN, which fmaxf drops."""
 _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
 
-_MOST_DRAWN_AGAIN = 4
+_MOST_DRAWN_AGAIN = 6
 """With so many further inputs a program is timed before repeated launches count as too fast."""
+
+_SPARE_BYTES, _SPARE_FILE_BYTES = 2 << 30, 1 << 20
+"""Memory beside the arrays: stacks of a block's threads, and of Triton's interpreter its modules."""
 
 _CASES_KEPT_BYTES, _LEAST_CASES_KEPT = 1 << 28, 8
 """Inputs and references of kinds that stay: all, where they are small, else so many of the latest."""
@@ -127,6 +130,8 @@ class CpuBench(Bench):
         self._timed_kind = self._kinds[0]
         self._cases: dict[str, Case] = {}
         self._folder = PrivateFolder(kernel.memory_bytes(problem) * (2 + _cases_kept(kernel, problem)))
+        self._results_folder = self._folder.path / "results"
+        self._results_folder.mkdir()
         self._sources = self._case(self._kinds[0]).sources
 
     @property
@@ -297,7 +302,8 @@ class CpuBench(Bench):
     ) -> tuple[Arrays, Arrays]:
         """Every output by name, of two launches; before the second their bytes may be `finite`, which is no NaN."""
         task = f"verify {self._processes(program)} {finite} {repeated_s}"
-        output_of(self._command(program, task, "out", sources, scalars), self._deadline_s(3, program) + repeated_s)
+        command = self._command(program, task, "out", sources, scalars)
+        output_of(command, self._deadline_s(3, program) + repeated_s, self._allowance(program))
         return self._results(program, "out", 0), self._results(program, "out", 1)
 
     def _results(self, program: Program, destination: str, number: int, *, keep: bool = False) -> Arrays:
@@ -305,6 +311,17 @@ class CpuBench(Bench):
         names = {tensor.name: f"{destination}.{tensor.name}.{number}" for tensor in self.kernel.outputs}
         outputs = {tensor.name: self._output(tensor, names[tensor.name], keep=keep) for tensor in self.kernel.outputs}
         return self.kernel.written_by(program.configuration, self.problem, outputs)
+
+    def _allowance(self, program: Program) -> Allowance:
+        """What a program's process may take: its arrays some times over, and as much as the interpreter has."""
+        memory_bytes = 4 * self.kernel.memory_bytes(self.problem) + program.workspace_bytes * 2 + self._evicted_bytes
+        most = max(tensor.size_bytes(self.problem) for tensor in self.kernel.outputs)
+        return Allowance(
+            memory_bytes=memory_bytes + _SPARE_BYTES,
+            file_bytes=most + _SPARE_FILE_BYTES,
+            reads=(program.path, self._folder.path),
+            writes=(self._results_folder,),
+        )
 
     def _processes(self, program: Program) -> int:
         """How many processes share the blocks of a launch that is not timed."""
@@ -356,7 +373,7 @@ class CpuBench(Bench):
         access = "const" if tensor.role == "input" else "finite" if self._takes_finite(tensor) else "mutable"
         source = str(sources.get(tensor.name, ""))
         is_result = destination and tensor.role != "input"
-        target = str(self._folder.path / f"{destination}.{tensor.name}") if is_result else ""
+        target = str(self._results_folder / f"{destination}.{tensor.name}") if is_result else ""
         return str(tensor.size_bytes(self.problem)), access, source, target
 
     def _takes_finite(self, tensor: Tensor) -> bool:
@@ -389,9 +406,9 @@ class CpuBench(Bench):
     def _begun(self, program: Program) -> Conversation:
         """A process of the program that is timed; Triton's interpreter is not looked at there."""
         if self.kernel.is_triton:
-            return Conversation(self._command(program, "sample"))
+            return Conversation(self._command(program, "sample"), None, self._allowance(program))
         name = f"timed{next(self._processes_begun)}"
-        conversation = Conversation(self._command(program, "sample", name))
+        conversation = Conversation(self._command(program, "sample", name), None, self._allowance(program))
         self._names[conversation] = name
         self._inspected[conversation] = InspectedProgram(
             conversation,
@@ -419,7 +436,7 @@ class CpuBench(Bench):
         """Ends a process that is timed; its files go."""
         conversation.close()
         if self._inspected.pop(conversation, None) is not None:
-            for path in self._folder.path.glob(f"{self._names.pop(conversation)}.*"):
+            for path in self._results_folder.glob(f"{self._names.pop(conversation)}.*"):
                 path.unlink(missing_ok=True)
 
     def _forget(self, conversation: Conversation) -> None:
@@ -434,7 +451,7 @@ class CpuBench(Bench):
         return self.run_timeout_s + launches * slowest_s
 
     def _output(self, tensor: Tensor, name: str, *, keep: bool) -> NDArray[Any]:
-        path, layout = self._folder.path / name, tensor.layout(self.problem)
+        path, layout = self._results_folder / name, tensor.layout(self.problem)
         memory = np.fromfile(path, dtype=tensor.dtype_for(self.problem))
         if not keep:
             path.unlink()

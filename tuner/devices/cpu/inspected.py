@@ -18,9 +18,10 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.expected import Expected
 from tilewright.tuner.outcome import Outcome
 
-MOST_RATIO, SLACK_S = 1.5, 5e-6
+MOST_RATIO, SLACK_S = 2.5, 1e-5
 """A launch with new inputs, the fastest of some, may take so many times as long as one of many, and that much longer:
-code, page tables and branches are cold, and a reading of the clock takes a part of a microsecond."""
+code, page tables and branches are cold, and other programs take the caches. A sample is one launch or five and more, so
+that one which computes once in a sample is farther off."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.tuner import remains
+from tilewright.tuner import remains, sandbox
 from tilewright.tuner.devices import host_memory
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
@@ -38,21 +38,30 @@ _READ_BYTES, _LEFT_IN_A_PIPE_BYTES = 1 << 16, 1 << 20  # the second: what a pipe
 
 _KILL_WAIT_S, _LAST_WORDS_S = 10.0, 5.0
 
-_LIMITING = ("sh", "-c", 'ulimit -t "$0"; exec "$@"')
-"""Sets the limit before the command begins: from here it would be a race, and Python code between fork and exec may
-deadlock in a process with threads."""
+COMPILER_BYTES, COMPILER_FILE_BYTES = 4 << 30, 1 << 29
+"""Memory of each process of a compiler, and of a file that it writes: g++ takes 0.2 GB for the largest kernels here."""
+
+_LITTLE_BYTES = 1 << 30
+"""With less free memory than this it is the machine that lacks it, and not a limit that a process has met."""
+
+_STATUS_OF_SIGNALS = 128
+"""What the sandbox's own process adds to a signal's number where the one inside was ended by it."""
 
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
 """Signals that say that somebody else ended a process: a program that fails by itself gets others."""
 
-_STARVED_S = 5.0
-"""A process whose deadline is over, and that waited so long for a processor, may be fast where there is one."""
+_STARVED_S, _STARVED_RATIO = 5.0, 4
+"""A process whose deadline is over, and that waited so long and so many times as long as it ran, may be fast where
+there is a processor for it."""
 
 _LACKING = re.compile(
-    r"^.*(?:No space left on device|Cannot allocate memory|virtual memory exhausted|out of memory allocating"
-    r"|Resource temporarily unavailable|Killed signal terminated program|Disk quota exceeded).*$",
+    r"^.*(?:No space left on device|Disk quota exceeded|Resource temporarily unavailable"
+    r"|Killed signal terminated program).*$",
     re.MULTILINE | re.IGNORECASE,
+)
+_LACKING_MEMORY = re.compile(
+    r"^.*(?:Cannot allocate memory|virtual memory exhausted|out of memory allocating).*$", re.MULTILINE | re.IGNORECASE
 )
 """What compilers, linkers and the host runner say when the machine lacks something."""
 
@@ -76,7 +85,11 @@ class Ended:
             return f"it was ended from outside by {signal.Signals(-self.code).name}"
         if self.code is None and self.starved_s >= _STARVED_S:
             return f"it waited {self.starved_s:.3g} s of its time for a processor"
-        lacking = None if self.code == 0 else _LACKING.search(self.errors)
+        if self.code == 0:
+            return None
+        lacking = _LACKING.search(self.errors)
+        if lacking is None and host_memory.available_bytes() < _LITTLE_BYTES:
+            lacking = _LACKING_MEMORY.search(self.errors)
         return None if lacking is None else lacking[0].strip()
 
     @property
@@ -85,22 +98,39 @@ class Ended:
         return (self.errors.strip() or self.output.strip())[:LOG_CHARACTERS]
 
 
-def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Ended:
+@dataclass(frozen=True)
+class Allowance:
+    """What a process may take and see: see `sandbox`. Memory None: no limit."""
+
+    memory_bytes: int | None = COMPILER_BYTES
+    file_bytes: int = COMPILER_FILE_BYTES
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    is_compiler: bool = False
+
+
+def run_limited(
+    command: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    allowance: Allowance | None = None,
+) -> Ended:
     """Runs a command in a session of its own; when it has ended, when the time is over, or on any exception, all of
     that session is killed, and what left it as far as `remains` finds it.
 
+    With an allowance it runs in the sandbox, with a small environment, and under these limits.
     It, and each of what it starts, also ends by itself after the most CPU time that fits into `timeout_s`. Nobody waits
     for a process that it left behind with its output open, and of each output at most CAPTURED_BYTES are kept.
     """
     kills_before = host_memory.kills()
     mark = remains.new_mark()
     process = subprocess.Popen(
-        [*_LIMITING, str(math.ceil(timeout_s * (os.cpu_count() or 1)) + 1), *command],
+        _bounded(command, allowance, math.ceil(timeout_s * (os.cpu_count() or 1)) + 1),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        env={**os.environ, **(environment or {}), **mark},
+        env=_environment(environment, allowance) | mark,
         start_new_session=True,
     )
     try:
@@ -115,6 +145,26 @@ def run_limited(command: Sequence[str], timeout_s: float, environment: Mapping[s
         remains.end(mark)
     if not has_ended:
         return Ended(None, output, errors, starved_s=starved_s)
+    return _ended(code, output, errors, kills_before)
+
+
+def _bounded(command: Sequence[str], allowance: Allowance | None, cpu_s: int | None) -> list[str]:
+    if allowance is None:
+        return sandbox.limited(command, cpu_s=cpu_s, file_bytes=COMPILER_FILE_BYTES, memory_bytes=None)
+    inside = sandbox.confined(command, reads=allowance.reads, writes=allowance.writes)
+    return sandbox.limited(inside, cpu_s=cpu_s, file_bytes=allowance.file_bytes, memory_bytes=allowance.memory_bytes)
+
+
+def _environment(given: Mapping[str, str] | None, allowance: Allowance | None) -> dict[str, str]:
+    if allowance is None:
+        return {**os.environ, **(given or {})}
+    return sandbox.environment(given or {}, is_compiler=allowance.is_compiler)
+
+
+def _ended(code: int, output: str, errors: str, kills_before: int) -> Ended:
+    """How it ended, by the status of the process or of the sandbox around it."""
+    if code > _STATUS_OF_SIGNALS and sandbox.is_on():
+        code = _STATUS_OF_SIGNALS - code
     return Ended(code, output, errors, _lacked_memory(code, kills_before))
 
 
@@ -177,9 +227,9 @@ def reaped(process: subprocess.Popen[bytes]) -> int:
         raise TunerError(f"process {process.pid} is still there {_KILL_WAIT_S:.0f} s after SIGKILL") from None
 
 
-def output_of(command: Sequence[str], timeout_s: float) -> str:
+def output_of(command: Sequence[str], timeout_s: float, allowance: Allowance | None = None) -> str:
     """The output of an evaluation; raises TrialFailure where the kernel failed, TunerError where the runner did."""
-    ended = run_limited(command, timeout_s)
+    ended = run_limited(command, timeout_s, None, allowance)
     if ended.code != 0:
         raise failure(ended, timeout_s)
     return ended.output
@@ -202,18 +252,25 @@ def failure(ended: Ended, timeout_s: float) -> TrialFailure | TunerError:
 class Conversation:
     """A process that answers each line on its input with lines; it waits, loaded and warm, between questions."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        allowance: Allowance | None = None,
+    ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; a pipe could fill up
         self._unread = b""
         self._kills_before = host_memory.kills()
         self._mark = remains.new_mark()
         self._process = subprocess.Popen(
-            command,
+            _bounded(
+                command, allowance, None
+            ),  # under a limit its clock would tell ticks; its questions have deadlines
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             bufsize=0,
-            env={**os.environ, **(environment or {}), **self._mark},
+            env=_environment(environment, allowance) | self._mark,
             start_new_session=True,
         )
 
@@ -291,17 +348,19 @@ class Conversation:
         return (
             Ended(None, output, errors, starved_s=starved_s)
             if timed_out
-            else Ended(code, output, errors, _lacked_memory(code, self._kills_before))
+            else _ended(code, output, errors, self._kills_before)
         )
 
 
 def _starved_s(session: int) -> float:
-    """How long a process of the session waited for a processor, the one that waited longest."""
+    """How long a process of the session waited for a processor that it hardly got; 0 where none did."""
     waited_s = 0.0
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if os.getsid(int(folder.name)) == session:
-                waited_s = max(waited_s, int((folder / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9)
+                ran, waited, _ = map(int, (folder / "schedstat").read_text(encoding="ascii").split())
+                if waited > _STARVED_RATIO * ran:
+                    waited_s = max(waited_s, waited / 1e9)
     return waited_s
 
 

@@ -28,7 +28,7 @@ def test_a_cheat_is_refused_or_its_time_is_the_honest_one(bench, variant, rankin
     honest = bench.evaluate(configuration(HONEST), ranking_l2)
     assert honest.outcome is Outcome.MEASURED, honest.log
     found = bench.evaluate(configuration(variant), ranking_l2)
-    has_no_effect = variant == "own_clock" or (variant, ranking_l2) == ("only_poisoned", "cold")
+    has_no_effect = variant in {"own_clock", "only_poisoned"}
     if has_no_effect and found.outcome is Outcome.MEASURED:  # each of these launches found a poisoned output
         assert found.time_ms > 0.5 * honest.time_ms
     else:

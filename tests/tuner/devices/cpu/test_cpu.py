@@ -120,9 +120,9 @@ def test_a_second_compile_comes_from_the_cache(cache, bench):
 def test_a_closed_bench_leaves_no_files(device):
     bench = device.bench(ROW_SUM, PROBLEM, seed=7)
     folder = bench._folder.path
-    assert sorted(path.name for path in folder.iterdir()) == ["normal.x.bin"]
+    assert sorted(path.name for path in folder.iterdir()) == ["normal.x.bin", "results"]
     bench.verify(bench.compile(configuration("good")))
-    assert sorted(path.name for path in folder.iterdir()) == ["normal.x.bin"]
+    assert sorted(path.name for path in folder.iterdir()) == ["normal.x.bin", "results"]
     bench.close()
     assert not folder.exists()
 

@@ -11,7 +11,7 @@
 //     has no answer. "fresh": one run on poisoned outputs, which go to DESTINATION.0; its seconds of CPU time.
 //     "sample COUNT MIN_SECONDS EVICTED_BYTES": COUNT lines with the seconds of one run, and "same" or "other": what the
 //     last of these runs has left is what the fresh one did, or is in DESTINATION.1. With EVICTED_BYTES > 0 each sample
-//     is one run after a walk over so many bytes; else runs are repeated inside a sample until MIN_SECONDS are reached.
+//     is one run after a walk over so many bytes; else runs of less than a fourth of that are repeated inside a sample until MIN_SECONDS are reached.
 //   GEOMETRY: `GX GY GZ BX BY BZ SHARED` for each launch of the variant, which a run makes in order
 //   CONSTANT: `constant NAME BYTES SOURCE`, what the array of that name in constant memory holds
 //   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable|finite SOURCE DESTINATION` ("" for none; SOURCE `=NAME` for
@@ -388,7 +388,7 @@ bool is_as_fresh() {
 }
 
 void answer_samples(long count, double min_seconds, size_t evicted_bytes) {
-  const bool is_short = !evicted_bytes && call.one < min_seconds;
+  const bool is_short = !evicted_bytes && call.one < min_seconds / 4;  // a few launches as one sample could hide one
   const long runs = is_short ? static_cast<long>(min_seconds / (call.one > 1e-8 ? call.one : 1e-8)) + 1 : 1;
   for (long i = 0; i < count; ++i) {
     reset_written();
