@@ -49,7 +49,7 @@
 #error "with rows at launch A is not transposed: its leading dimension would vary too"
 #endif
 #else
-constexpr unsigned M = SHAPE_M;
+[[maybe_unused]] constexpr unsigned M = SHAPE_M;
 #endif
 constexpr unsigned N = SHAPE_N;
 constexpr unsigned K = SHAPE_K;
