@@ -25,6 +25,9 @@ class InvalidProblemError(KernelError):
         self.field, self.reason, self.example = field, reason, example
         super().__init__(f"{field}: {reason}. Example: {example}")
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.field, self.reason, self.example)
+
 
 class InvalidLayoutError(KernelError):
     """An array has a shape or strides that no problem of the kernel has."""
@@ -40,3 +43,6 @@ class UnknownNameError(KernelError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
         super().__init__(f"{kind}: there is no {kind} {name!r}. Known: {', '.join(self.known)}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.kind, self.name, self.known)

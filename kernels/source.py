@@ -12,6 +12,12 @@ INCLUDE = Path(__file__).parent / "include"
 """Tilewright's own headers: what `-I` names where a compiler reads a `.cu` by itself."""
 
 _INCLUDE_LINE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"([^"]+)"[ \t]*(?://.*)?')
+_ANY_INCLUDE = re.compile(r'[ \t]*#[ \t]*(?:include|include_next|import|embed)[ \t]*[<"]([^>"]+)[>"]')
+_SUFFIXES = frozenset(
+    (".cuh", ".cu", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".def")
+)
+"""Of files that a source may include: what it names comes into sources, logs and the database."""
+
 _ONCE_LINE = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+once\b.*")
 _CONDITION_LINE = re.compile(r"[ \t]*#[ \t]*(if|endif)")
 
@@ -47,6 +53,16 @@ def resolved(path: Path, folders: Sequence[Path] = ()) -> str:
     return _Inlining((*folders, INCLUDE)).text_of(path, ())
 
 
+def _check_named(path: Path, name: str, header: Path | None) -> None:
+    """Raises IncludeError for a file that is no header of a kernel, such as /etc/passwd."""
+    if name.startswith("/"):
+        raise IncludeError(f'{path} includes "{name}": name a header of its folders, and not by its whole path')
+    if header is None and ".." in Path(name).parts:
+        raise IncludeError(f'{path} includes "{name}", which is not there')
+    if header is not None and header.suffix not in _SUFFIXES:
+        raise IncludeError(f'{path} includes "{name}", which is no header: its name ends in none of those of C++')
+
+
 class _Inlining:
     """The inlining of one source."""
 
@@ -65,6 +81,8 @@ class _Inlining:
                 depth += 1 if condition[1] == "if" else -1
             include = _INCLUDE_LINE.fullmatch(line)
             header = self._find(path.parent, include[1]) if include else None
+            if named := _ANY_INCLUDE.match(line):
+                _check_named(path, named[1], header)
             if include and header is None and include[1].endswith(".cuh"):
                 places = ", ".join(map(str, (path.parent, *self._folders)))
                 raise IncludeError(f'{path} includes "{include[1]}", which is in none of {places}')

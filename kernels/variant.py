@@ -99,6 +99,11 @@ class TensorMap:
     swizzle_bytes: int = 128
 
 
+def always(_values: Values, _problem: Problem) -> bool:
+    """True: of a variant whose rows, for instance, are each computed by themselves, whatever its parameters."""
+    return True
+
+
 def no_tensor_maps(_values: Values, _problem: Problem) -> tuple[TensorMap, ...]:
     """None: a variant whose source has pointers alone."""
     return ()
@@ -124,6 +129,7 @@ class Variant:
     the declared ones. `is_sound_at_launch` then must hold at every size, as constraints do that are not of thrift.
     Their workspaces begin with SHARED_COUNTER_BYTES, which are zero between launches and hold counters alone, whatever
     the size: all sizes share one workspace.
+    `is_batch_invariant`: whether a row's result depends neither on how many rows there are nor on what others hold.
     `tensor_maps`: behind all other parameters the source has one for each, `const __grid_constant__ TensorMap`
     (ptx/tensor_map.cuh). Rows of these tensors, and matrices of a batch, begin at multiples of 16 bytes.
     """
@@ -149,6 +155,7 @@ class Variant:
     packing: tuple[Preparation, ...] = ()
     kept_bytes: Callable[[Problem], int] = lambda _problem: 0
     takes_size: Callable[[Problem], bool] = lambda _problem: False
+    is_batch_invariant: Callable[[Values, Problem], bool] = lambda _values, _problem: False
     most_at_once: int = 0  # of an axis at launch, which is otherwise cut into panels: its workspace would grow with it
     is_sound_at_launch: Callable[[Values, Problem, Limits], bool] = lambda _values, _problem, _limits: True
     doc: str = ""
@@ -223,17 +230,29 @@ class Variant:
         return VariantSpace(self.name, self.parameters, constraints, self.start, self.starts_search)
 
     def _device_constraints(self) -> Iterable[Constraint]:
+        last: list[tuple[Values, Problem, list[Launch]]] = []
+
+        def launches(c: Values, p: Problem) -> list[Launch]:
+            """Those of the configuration that was looked at last, which three constraints look at in turn, are kept."""
+            held = last[0] if last else None  # another thread may replace it
+            if held is not None and held[0] is c and held[1] is p:
+                return held[2]
+            made = [launch for _, launch in self.launches("", c, p)]
+            if type(c) is Values:  # others, of the enumeration, may change
+                last[:] = [(c, p, made)]
+            return made
+
         def block_fits(c: Values, p: Problem, d: Limits) -> bool:
-            return all(1 <= step.threads <= d.max_threads_per_block for _, step in self.launches("", c, p))
+            return all(1 <= step.threads <= d.max_threads_per_block for step in launches(c, p))
 
         def grid_fits(c: Values, p: Problem, d: Limits) -> bool:
-            grids = [launch.grid for _, launch in self.launches("", c, p)]
+            grids = [launch.grid for launch in launches(c, p)]
             return all(size <= limit for grid in grids for size, limit in zip(grid, d.max_grid, strict=True))
 
         def shared_fits(c: Values, p: Problem, d: Limits) -> bool:
             static = self.static_shared_bytes(c, p)
             # Static shared memory is limited to 48 KiB on every device; more must be dynamic (CUDA guide, 5.0+).
-            dynamic = [step.shared_bytes for _, step in self.launches("", c, p)]
+            dynamic = [step.shared_bytes for step in launches(c, p)]
             return static <= 48 * 1024 and all(static + size <= d.max_shared_bytes for size in dynamic)
 
         yield Constraint("block fits the device", block_fits)

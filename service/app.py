@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
 import tilewright
-from tilewright.service import GARBAGE_AFTER, STACK_BYTES, dashboard
+from tilewright.service import GARBAGE_AFTER, STACK_BYTES, SWITCH_S, dashboard
 from tilewright.service.api import openapi, problem_types, problems
+from tilewright.service.api.best_answers import answered
 from tilewright.service.api.demand_buffer import DemandBuffer
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.middleware.best_door import BestDoor
 from tilewright.service.api.middleware.guard import Guard
 from tilewright.service.api.middleware.head import Head
 from tilewright.service.api.middleware.metrics import Meters, Witness
+from tilewright.service.api.missing_answers import MissingAnswers
 from tilewright.service.api.routes import (
     attention,
     best,
@@ -44,6 +47,7 @@ from tilewright.service.dashboard.packed_files import BuiltFiles, PackedFiles
 from tilewright.service.dashboard.router import pages
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
+from tilewright.service.operations.best_pool.pool import BestPool
 from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.settings import settings
 from tilewright.tuner.runtime.local_service import NotedAddress
@@ -57,9 +61,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415
     from tilewright.service.worker.webhook_sender import WebhookSender  # noqa: PLC0415
 
+    sys.setswitchinterval(SWITCH_S)
     address = NotedAddress(settings().data_dir, settings().host, settings().port)
-    background: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | NotedAddress, ...]
-    background = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), address)
+    background: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | MissingAnswers | NotedAddress, ...]
+    missing = MissingAnswers(app.state.best, app.state.pool)
+    background = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), missing, address)
     for part in background:
         part.start()
     # What is loaded now stays, and requests leave next to no cycles: collecting often would only delay them.
@@ -91,10 +97,13 @@ def create_app() -> FastAPI:
         # It would pass on the address of every request, which may hold a secret; middleware/metrics.py counts.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    app.state.answered = answered
     app.state.streams, app.state.demand = Streams(), DemandBuffer()
-    app.state.best = BestMemory(settings().best_kept)
+    app.state.best, app.state.pool = BestMemory(settings().best_kept), BestPool(settings().prediction_processes)
     app.state.meters, app.state.observer = Meters(), Observer()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
+    waiting: BestPool = app.state.pool
+    app.state.meters.gauge("tilewright_predictions_waiting", "Shapes to be predicted.", lambda: waiting.waiting)
     looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)

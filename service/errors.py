@@ -14,14 +14,20 @@ class InvalidRequestError(ServiceError):
         self.field, self.reason, self.example = field, reason, example
         super().__init__(f"{field}: {reason}" + (f" Example: {example}" if example else ""))
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.field, self.reason, self.example)
+
 
 class NotFoundError(ServiceError):
     """There is nothing of that name."""
 
     def __init__(self, kind: str, name: str, known: list[str] | None = None, remedy: str = "") -> None:
-        self.kind, self.name, self.known = kind, name, known or []
+        self.kind, self.name, self.known, self.remedy = kind, name, known or [], remedy
         listed = f" Known: {', '.join(self.known)}." if self.known else ""
         super().__init__(f"There is no {kind} {name!r}.{listed}" + (f" {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.kind, self.name, self.known, self.remedy)
 
 
 class NoConfigurationError(ServiceError):
@@ -42,6 +48,14 @@ class NotOwnerError(ServiceError):
 
 class FencedError(ServiceError):
     """Another worker took the job over; this one must stop without a further write."""
+
+
+class BusyError(ServiceError):
+    """The processes that predict have more to do than they can do soon."""
+
+
+class CallerLeftError(ServiceError):
+    """The caller of a request has closed its connection; nobody reads the answer."""
 
 
 class DatabaseUnavailableError(ServiceError):

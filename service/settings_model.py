@@ -77,6 +77,12 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(
         default=20, gt=0, description="Seconds that a job may take to stop after SIGTERM or cancel."
     )
+    overrun_s: float = Field(
+        default=900,
+        gt=0,
+        description="Seconds beyond its time budget after which a job is stopped and fails; its trials are kept. The "
+        "finals and a trial under way may take a part of them.",
+    )
     webhook_private_addresses: bool = Field(
         default=False, description="Allow webhooks to private addresses of your own network, and over plain http."
     )
@@ -93,6 +99,12 @@ class Settings(BaseSettings):
         default=1_000_000,
         ge=0,
         description="Best configurations that each API process keeps in memory, 640 bytes each. 0: none.",
+    )
+    prediction_processes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Processes that predict for an API process and fit to results, one core each. If not set: as many "
+        "as there are cores, less one, but one at least.",
     )
     shipped_records: bool = Field(
         default=True,

@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_limits
 from tilewright.service import GARBAGE_AFTER
 from tilewright.service.operations import registry
 from tilewright.service.operations.best import predictions
-from tilewright.service.operations.best.predictors import Predictors
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
@@ -126,7 +125,7 @@ def _kept_engines() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _own_predictors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process fits to row ids, which are unique in its database alone: every test's database numbers from one."""
-    monkeypatch.setattr(predictions, "_PREDICTORS", Predictors())
+    monkeypatch.setattr(predictions, "_KEPT", predictions.Predictors())
 
 
 @pytest.fixture(scope="session")

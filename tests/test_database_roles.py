@@ -18,13 +18,13 @@ import pytest
 import yaml
 from deployed import CLI, DEPLOY, ROLES, ROOT, SQL, Server, running_server
 from fleet import TINY, Fleet
+from found import find_best
 from psycopg import errors
 from sqlalchemy.exc import ProgrammingError
 from waiting import PATIENCE_S
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.fleet.retention import prune_samples

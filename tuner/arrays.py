@@ -78,6 +78,19 @@ _BLOCK = 1 << 20
 _MAX_THREADS = 16
 
 
+_AGAIN, _SEEDS_APART = "+", 7919
+
+
+def drawn_again(kind: str, number: int) -> str:
+    """The name of inputs of this kind that are drawn from another seed, by a number from 1 on."""
+    return f"{kind}{_AGAIN}{number}"
+
+
+def _kind_and_seed(kind: str, seed: int) -> tuple[str, int]:
+    plain, _, number = kind.partition(_AGAIN)
+    return plain, seed + _SEEDS_APART * int(number or 0)
+
+
 def input_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
     """The kinds that mean something for this problem; the first is the one that is timed.
 
@@ -110,6 +123,7 @@ def random_arrays(
     zeros: they hide unwritten outputs, and GPUs run faster on them than on real data. The kernel's `inputs` is asked
     for each kind, with another generator. `drawn` keeps the normal numbers that all kinds of FACTOR_KINDS are made of.
     """
+    kind, seed = _kind_and_seed(kind, seed)
     sequence = np.random.SeedSequence([seed, KINDS.index(kind) if kind in DRAWN_KINDS else 0])
     arrays: dict[str, HostArray] = {}
     partner = False

@@ -12,11 +12,14 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
+
+from tilewright.tuner import remains, sandbox
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -28,6 +31,10 @@ lives that can use it, however its parent went."""
 
 _PR_SET_PDEATHSIG = 1
 _KILL_WAIT_S = 10.0
+_FILE_BYTES, _MEMORY_BYTES = 1 << 29, 16 << 30
+"""Of a compiler's process and of a file that it writes. NVRTC takes 0.2 GB for the largest kernels here."""
+_MESSAGE_TIMEOUT = struct.pack("ll", 60, 0)
+"""A timeval: the most seconds between two parts of one message. A call waits for its answer by `poll`."""
 
 
 class UnkillableError(Exception):
@@ -38,7 +45,8 @@ class Child:
     """A started child and the parent's end of its pipe.
 
     With `dies_with_parent` the kernel kills the child, whatever it does, when the thread that started it ends.
-    Without it the child notices only when it next reads the pipe. One that `uses_device` holds what is HELD.
+    Without it the child notices only when it next reads the pipe. One that `uses_device` holds what is HELD. One that
+    `is_confined` has the limits and the sandbox of a compiler.
     """
 
     def __init__(
@@ -48,14 +56,28 @@ class Child:
         *,
         dies_with_parent: bool = False,
         uses_device: bool = False,
+        is_confined: bool = False,
     ) -> None:
+        self._mark = remains.new_mark()
         ours, theirs = socket.socketpair()
+        for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, direction, _MESSAGE_TIMEOUT)
         with theirs:
-            words = (json.dumps(sys.path), str(theirs.fileno()), str(int(dies_with_parent)))
+            # In the sandbox its parent is the sandbox's own process, which dies with us.
+            asks_to_die = dies_with_parent and not (is_confined and sandbox.is_on())
+            words = (json.dumps(sys.path), str(theirs.fileno()), str(int(asks_to_die)))
+            command = [sys.executable, "-P", "-c", _BOOT, *words]
+            environment: Mapping[str, str] = os.environ
+            if is_confined:
+                command = sandbox.limited(
+                    sandbox.confined(command), cpu_s=None, file_bytes=_FILE_BYTES, memory_bytes=_MEMORY_BYTES
+                )
+                environment = sandbox.environment({}, is_compiler=True)
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, *words],
+                command,
                 pass_fds=(theirs.fileno(), *(HELD if uses_device else ())),
                 stdin=subprocess.DEVNULL,
+                env={**environment, **self._mark},
             )
         self.connection = Connection(ours.detach())
         # A child that died at once is found by the first receive; nothing is lost by not hearing of it here.
@@ -68,9 +90,10 @@ class Child:
         return self.process.pid
 
     def kill(self) -> None:
-        """Ends it by SIGKILL and closes the pipe; raises UnkillableError."""
+        """Ends it and what it has started by SIGKILL, and closes the pipe; raises UnkillableError."""
         self.process.kill()
         self._reap(_KILL_WAIT_S)
+        remains.end(self._mark)
 
     def close(self, wait_s: float = 5.0) -> None:
         """Closes the pipe, which ends a child that reads it; kills one that has not ended after `wait_s`."""

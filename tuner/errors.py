@@ -56,6 +56,10 @@ class OutOfMemoryError(TunerError):
     """The problem's arrays do not fit the device's memory."""
 
 
+class SurroundingsError(TunerError):
+    """Memory, disk or processor time of this machine are lacking, trial after trial."""
+
+
 class DeviceLostError(TunerError):
     """The device stopped answering twice in a row; somebody should look at it."""
 

@@ -20,6 +20,7 @@ class Outcome(StrEnum):
     WRONG_RESULT = "wrong_result"
     TIMED_OUT = "timed_out"
     DEVICE_LOST = "device_lost"
+    INTERRUPTED = "interrupted"  # by the surroundings, which says nothing about the configuration
 
 
 @dataclass(frozen=True)

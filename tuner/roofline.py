@@ -14,6 +14,19 @@ SPLIT_COST = 1.5
 speed."""
 
 
+OVER_PEAK = 1.1
+"""How far over the data sheet's FLOP/s a time may be: clocks may be higher than the sheet's."""
+
+LEAST_MS = {"cuda": 2e-4, "cpu": 1e-5}
+"""No launch takes less: some 400 cycles of a GPU pass between a read of memory and the write that needs it, and a call
+on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15 times as much."""
+
+GHZ = {"cuda": 4.0, "cpu": 7.0}
+MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
+"""The most FLOPs and bytes of a multiprocessor in a cycle (of a core, since times of the CPU device are of one thread):
+twice what tensor cores of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a
+higher clock."""
+
 _TENSOR = {"float64": FP64_TENSOR} | dict.fromkeys(HALF, HALF_TENSOR)
 
 
@@ -50,9 +63,8 @@ def percent_of_roof(kernel: Kernel, problem: Problem, model: DeviceModel, time_m
     flops, bytes_moved = kernel.flops(problem), kernel.bytes_moved(problem)
     if flops is None or bytes_moved is None:
         return None
-    accuracy = problem.options.get("accuracy")
-    admitted = None if accuracy is None else str(accuracy)
-    ratio = roof_ratio(model, problem.dtype, gflops(flops, time_ms), gb_per_s(bytes_moved, time_ms), admitted)
+    rates_ = gflops(flops, time_ms), gb_per_s(bytes_moved, time_ms)
+    ratio = roof_ratio(model, problem.dtype, *rates_, _admitted(problem))
     return None if ratio is None else 100 * ratio
 
 
@@ -68,6 +80,39 @@ def roof_ratio(
     # The roof depends on the ratio of work to traffic only, so that rates of one second serve as amounts.
     roof = roof_gflops(model, dtype, round(gflops * 1e9), round(gb_per_s * 1e9), accuracy)
     return None if roof is None else gflops / roof
+
+
+def floor_ms(kernel: Kernel, problem: Problem, model: DeviceModel) -> float:
+    """The least time of a launch on any device of this kind with as many multiprocessors, data sheet or not."""
+    units = model.limits.multiprocessors if model.kind == "cuda" else 1
+    flops, bytes_moved = kernel.flops(problem) or 0, kernel.bytes_moved(problem) or 0
+    cycles = max(flops / MOST_FLOPS[model.kind], bytes_moved / MOST_BYTES[model.kind]) / units
+    return max(LEAST_MS[model.kind], cycles / GHZ[model.kind] / 1e6)
+
+
+def least_ms(kernel: Kernel, problem: Problem, model: DeviceModel) -> float:
+    """The least time of a launch on this device model: by the arithmetic peak, where that is known, and `floor_ms`.
+
+    Memory bandwidth is not a bound, since caches may be faster.
+    """
+    flops = kernel.flops(problem) or 0
+    peak = roof_gflops(model, problem.dtype, flops, 1, _admitted(problem))
+    return max(floor_ms(kernel, problem, model), 0.0 if peak is None else flops / peak / 1e6)
+
+
+def too_fast(kernel: Kernel, problem: Problem, model: DeviceModel, time_ms: float) -> str | None:
+    """Why no device of the model can be that fast, or None."""
+    floor = floor_ms(kernel, problem, model)
+    if time_ms < floor:
+        return f"{time_ms:g} ms is too fast: no device of its kind takes less than {floor:.3g} ms"
+    if time_ms * OVER_PEAK < least_ms(kernel, problem, model):
+        return f"{time_ms:g} ms is faster than the device's peak allows"
+    return None
+
+
+def _admitted(problem: Problem) -> str | None:
+    accuracy = problem.options.get("accuracy")
+    return None if accuracy is None else str(accuracy)
 
 
 def rates(kernel: Kernel, problem: Problem, time_ms: float) -> dict[str, float | None]:

@@ -42,6 +42,7 @@ FROM (VALUES
   ('trials',               'INSERT',                   'INSERT'),
   ('trials',  'UPDATE (warm_samples_ms, cold_samples_ms, samples_pruned_at, ci_low_ms, ci_high_ms)',
               'UPDATE (warm_samples_ms, cold_samples_ms, samples_pruned_at, ci_low_ms, ci_high_ms)'),
+  ('trial_retries',        'INSERT',                   ''),
   -- A retraction is a request to the API, which puts the next best in its place.
   ('best_configurations',  'INSERT, UPDATE',           'INSERT, UPDATE'),
   -- The chores of every API and worker fire schedules: both add jobs, set the next due time and record the outcome.
@@ -51,6 +52,8 @@ FROM (VALUES
   ('comparisons',          'INSERT, UPDATE',           'INSERT, UPDATE'),
   ('demand',               'INSERT, UPDATE, DELETE',   ''),
   ('asked_shelves',        'INSERT, UPDATE, DELETE',   ''),
+  -- Only an API predicts for callers; a fit is added, and older ones of its kind are deleted.
+  ('predictors',           'INSERT, DELETE',           ''),
   ('api_keys',             'INSERT, UPDATE',           ''),
   ('browser_sessions',     'INSERT, DELETE',           ''),
   ('audit_entries',        'INSERT',                   ''),

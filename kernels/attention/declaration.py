@@ -117,6 +117,7 @@ KERNEL = Kernel(
     doc="O = softmax(Q Kᵀ scale + mask) V for each head of a batch, without the scores in memory.",
     folder=Path(__file__).parent,
     axes=("batch", "heads", "queries", "keys", "depth"),
+    row_axis="batch",
     optional_axes=OPTIONAL_AXES,
     posed_by=posed_by,
     dtypes=("float32", "float64"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from tilewright.kernels.axes import OptionalAxis, Options, Sizes
 from tilewright.kernels.problem import Limits, Problem
@@ -36,6 +36,7 @@ def strides_of(matrix: str, p: Problem) -> tuple[int, ...]:
     return within if p.shape["batch"] == 1 else (p.shape[f"stride_{matrix}"], *within)
 
 
+@lru_cache(maxsize=256)
 def row_divisors(p: Problem) -> tuple[int, int, int]:
     """The largest number for A, B and C that divides the length of a stored row and the distances of rows and of
     matrices.

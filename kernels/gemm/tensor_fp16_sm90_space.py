@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from tilewright.kernels.gemm.layout import counters_fit, fastest_tile, row_divisors, takes_rows
@@ -174,6 +175,7 @@ def aligned(size: int) -> int:
     return ceil_div(size, 256) * 256
 
 
+@lru_cache(maxsize=64)
 def operands(p: Problem) -> tuple[Operand, Operand]:
     """A and B."""
     k, batch = p.shape["k"], p.shape["batch"]
@@ -201,6 +203,7 @@ def launch_keep_survey(_c: Values, p: Problem) -> Launch:
     return _launch_survey(operands(p)[1:])
 
 
+@lru_cache(maxsize=64)
 def _launch_survey(some: tuple[Operand, ...]) -> Launch:
     cluster = max(o.strip_cluster if o.is_short and not o.is_contiguous else 1 for o in some)
     return Launch((sum(ceil_div(o.survey_blocks, cluster) * cluster for o in some), 1, 1), (SURVEY_THREADS, 1, 1))
@@ -238,6 +241,7 @@ def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
     return can_count and (c.SPLIT_K == 1 or counters_fit(2 * counters(c, p)))  # strips have the other half
 
 
+@lru_cache(maxsize=64)
 def _workspace_bytes(p: Problem) -> int:
     both = operands(p)
     counted = SHARED_COUNTER_BYTES if p.at_launch else 256 + aligned(4 * sum(o.strips for o in both))

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.service.api import refusals
 from tilewright.service.errors import (
+    BusyError,
     CeilingError,
     ConflictError,
     DatabaseUnavailableError,
@@ -84,6 +85,7 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
     NoConfigurationError: NO_CONFIGURATION,
     ConflictError: CONFLICT,
     DatabaseUnavailableError: UNAVAILABLE,
+    BusyError: UNAVAILABLE,
     refusals.TooLargeError: ProblemType("too-large", "The body is too large.", 413, "Send less per request."),
     refusals.TooSlowError: ProblemType(
         "too-slow", "The body did not arrive in time.", 408, "Send the body without pauses."

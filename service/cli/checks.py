@@ -22,6 +22,7 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
 from tilewright.service.store.session import database_url
+from tilewright.tuner import sandbox
 from tilewright.tuner.compile import cache, compilation, nvrtc
 from tilewright.tuner.devices.cpu import compile as cpu_compile
 from tilewright.tuner.devices.cuda import nvml
@@ -95,6 +96,15 @@ def host_compiler() -> Check:
     except NoCompilerError as error:
         return Check(name="C++ compiler", state=State.ABSENT, found="none", remedy=str(error))
     return Check(name="C++ compiler", state=State.OK, found=f"{found.name} {found.version} ({' '.join(found.command)})")
+
+
+def kernel_sandbox() -> Check:
+    """Whether kernels and compilers run without network, other processes and the files of this machine."""
+    missing = sandbox.missing()
+    if missing is None:
+        return Check(name="sandbox", state=State.OK, found="kernels and compilers run under bubblewrap")
+    found = "none: kernels and compilers run as this user, with limits and a small environment"
+    return Check(name="sandbox", state=State.ABSENT, found=found, remedy=missing)
 
 
 def nvrtc_compiler() -> Check:
@@ -202,6 +212,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     cache_folder,
     database,
     host_compiler,
+    kernel_sandbox,
     driver,
     gpus,
     pycuda,

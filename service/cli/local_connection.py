@@ -20,6 +20,7 @@ from tilewright.service.operations.answers import (
 from tilewright.service.operations.best import find as find_best
 from tilewright.service.operations.best import results, retractions
 from tilewright.service.operations.best.results import ResultAnswer, WhichResults
+from tilewright.service.operations.best_cache.current_answers import ComputedAnswers
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.fleet import fleet
@@ -29,20 +30,23 @@ from tilewright.service.operations.requests import DemandJobs, JobRequest, Sched
 from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
+from tilewright.service.operations.studies import retries
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views import attention
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
 
 
 class LocalConnection:
-    """The calls of `Client`, answered from the database of the settings, each in one transaction."""
+    """The calls of `Client`, answered from the database of the settings, each in one transaction.
+
+    What has to be predicted is predicted before it.
+    """
 
     def best(
         self, kernel: str, device_model: str, shape: dict[str, int], dtype: str, options: dict[str, bool | str]
     ) -> BestAnswer:
         """The best known configuration."""
-        with transaction() as session:
-            return find_best.find_best(session, kernel, device_model, shape, dtype, options)
+        return find_best.find_best(kernel, device_model, shape, dtype, options)
 
     def request_job(self, request: JobRequest) -> tuple[JobAnswer, bool]:
         """The job, and whether it is new."""
@@ -63,6 +67,11 @@ class LocalConnection:
         """The job after the request to stop."""
         with transaction() as session:
             return jobs.cancel_job(session, job_id)
+
+    def retry_trials(self, job_id: UUID, trial: int | None = None) -> JobAnswer:
+        """The job that tries the failed trials of that job's study again, or the one of that number."""
+        with transaction() as session:
+            return retries.retry_trials(session, job_id, trial)
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials."""
@@ -165,15 +174,24 @@ class LocalConnection:
 
     def attention(self, chosen: AttentionFilter, *, limit: int = 50) -> AttentionPage:
         """The first page of what needs attention."""
+        known = _requested(chosen)
         with transaction() as session:
-            return attention.attention(session, chosen, limit=limit)
+            return attention.attention(session, chosen, limit=limit, known=known)
 
     def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
         """The jobs for the most worthwhile of it."""
+        known = _requested(chosen)
         with transaction() as session:
-            return attention.tune_attention(session, request, chosen, top=top)
+            return attention.tune_attention(session, request, chosen, top=top, known=known)
 
     def comparisons(self, schedule_id: int, *, verdict: str | None = None, limit: int = 50) -> Page[ComparisonAnswer]:
         """The first page of a schedule's comparisons."""
         with transaction() as session:
             return staleness_comparisons.comparisons(session, schedule_id, verdict=verdict, limit=limit)
+
+
+def _requested(chosen: AttentionFilter) -> ComputedAnswers:
+    """How the most requested problems are answered now."""
+    with transaction() as session:
+        asked = attention.requested(session, chosen)
+    return ComputedAnswers([(row.problem, row.device_model) for row in asked])

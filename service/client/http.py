@@ -26,7 +26,7 @@ from tilewright.service.operations.answers import (
     TrialAnswer,
 )
 from tilewright.service.operations.parse import format_options, format_shape
-from tilewright.service.operations.requests import JobRequest, ScheduleChanges, ScheduleRequest
+from tilewright.service.operations.requests import JobRequest, RetryRequest, ScheduleChanges, ScheduleRequest
 
 
 class Client(ResultCalls):
@@ -76,6 +76,10 @@ class Client(ResultCalls):
     def cancel_job(self, job_id: UUID) -> JobAnswer:
         """The job after the request to stop: it stops after the running trial."""
         return self._post(JobAnswer, f"/v1/jobs/{job_id}/cancel")
+
+    def retry_trials(self, job_id: UUID, trial: int | None = None) -> JobAnswer:
+        """The job that tries the failed trials of that job's study again, or the one of that number."""
+        return self._post(JobAnswer, f"/v1/jobs/{job_id}/retries", RetryRequest(trial=trial))
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials, in the order of their numbers."""

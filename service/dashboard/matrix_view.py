@@ -70,6 +70,8 @@ LEGENDS: Mapping[Measure, Sequence[tuple[str, str]]] = {
         ("ahead-3", f"{UP} 80 % and more"),
     ),
 }
+PENDING = "\N{HORIZONTAL ELLIPSIS}"
+
 MATCHES = {
     "predicted": ("≈", "predicted from trials of other shapes"),
     "nearest": ("→", "configuration of the nearest tuned shape"),
@@ -157,6 +159,8 @@ def _cell(cell: CellAnswer, colour: Measure, ask_path: str) -> Cell:
     if cell.failure is not None:
         error = cell.failure.error or "nothing was measured"
         return Cell("failed", f"/jobs/{cell.failure.job_id}", title=error)
+    if cell.pending:
+        return Cell("open", ask_path, title="a prediction is being computed", value=f"{PENDING} being computed")
     mark, meaning = ("\N{WHITE CIRCLE}", cell.refused or "not tuned") if cell.match is None else MATCHES[cell.match]
     says = "not tuned" if cell.match is None else cell.match.value
     meaning = meaning if cell.shipped is None else f"{says} from {cell.shipped}"

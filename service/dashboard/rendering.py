@@ -23,6 +23,7 @@ from tilewright.service.dashboard.packed_files import static_path
 from tilewright.service.dashboard.snippets import tune_example
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.caller import Caller, Scope
+from tilewright.service.operations.transaction import refuse_in_transaction
 from tilewright.service.settings import settings
 
 RETRY_SECONDS = 5
@@ -77,6 +78,7 @@ _templates.filters["script_json"] = script_json
 
 def page(name: str, *, status: int = 200, refresh_s: int | None = None, **values: Any) -> HTMLResponse:
     """The template as a response. `refresh_s`: how soon a browser without JavaScript asks again."""
+    refuse_in_transaction("the rendering of a page")
     text = _templates.get_template(name).render(refresh_s=refresh_s, **values)
     headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
     return HTMLResponse(text, status_code=status, headers=headers)

@@ -35,6 +35,7 @@ MARKS = {
     "wrong_result": "\N{NOT EQUAL TO}",
     "timed_out": "\N{INFINITY}",
     "device_lost": "!",
+    "interrupted": "\N{HORIZONTAL ELLIPSIS}",
 }
 """Marks of outcomes, so that failures stand out in a long column."""
 

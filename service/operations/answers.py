@@ -143,6 +143,9 @@ class BestAnswer(Answer):
     source_hash: str
     study_id: int | None = None
     trial_number: int | None = None
+    pending: bool = Field(
+        default=False, description="A prediction for this shape is being computed; asked again, it is the answer."
+    )
 
 
 _WHY_STOPPED = {

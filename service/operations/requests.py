@@ -94,6 +94,12 @@ class JobRequest(Request):
     )
 
 
+class RetryRequest(Request):
+    """The trials of a job's study that are to be tried again."""
+
+    trial: int | None = Field(default=None, ge=0, lt=2**31, description="Its number; not set: all that have failed.")
+
+
 class ScheduleProblem(Request):
     """One problem that a schedule tunes at every due time."""
 

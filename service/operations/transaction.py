@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from sqlalchemy import event, insert
@@ -12,9 +12,14 @@ from sqlalchemy.orm import ORMExecuteState, Session
 
 from tilewright.service.operations.caller import Acting, acting
 from tilewright.service.store import models
-from tilewright.service.store.session import session_scope
+from tilewright.service.store.session import refuse_in_transaction, session_scope
 
-UNRECORDED = frozenset({"asked_shelves", "audit_entries", "browser_sessions", "demand"})
+__all__ = ["Reading", "note_written", "refuse_in_transaction", "transaction"]
+
+Reading = Callable[[], AbstractContextManager[Session]]
+"""Opens a short transaction for one read, so that what is computed from it is computed outside: `transaction`."""
+
+UNRECORDED = frozenset({"asked_shelves", "audit_entries", "browser_sessions", "demand", "predictors"})
 """Tables that the record of changes leaves out."""
 
 _CHANGED = "tilewright_changed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 from sqlalchemy import Engine, create_engine, event
@@ -119,8 +120,26 @@ def answering() -> Iterator[None]:
         raise DatabaseUnavailableError("All connections to the database are in use; try again.") from error
 
 
+_is_open: ContextVar[bool] = ContextVar("tilewright_transaction_is_open", default=False)
+
+
+class InTransactionError(RuntimeError):
+    """Something that takes long was begun inside a transaction."""
+
+
+def refuse_in_transaction(what: str) -> None:
+    """Raises InTransactionError where this thread has a transaction open: `what` would hold its locks and its rows."""
+    if _is_open.get():
+        raise InTransactionError(f"{what} inside a transaction, which must end before")
+
+
 @contextmanager
 def session_scope() -> Iterator[Session]:
     """A session in one transaction: committed at the end, rolled back on an error; DatabaseUnavailableError if away."""
     with answering(), Session(engine(), expire_on_commit=False) as session, session.begin():
-        yield session
+        outer = _is_open.get()
+        _is_open.set(True)
+        try:
+            yield session
+        finally:
+            _is_open.set(outer)

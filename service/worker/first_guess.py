@@ -12,8 +12,8 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.priors import guess
+from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
-from tilewright.service.store.patience import patiently
 from tilewright.tuner.loop.ahead import SHARE_OF_BUDGET
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class FirstGuess:
 
         def find() -> None:
             try:
-                self._guess.set_result(patiently(lambda session: guess(session, kernel, problem, device, variants)))
+                self._guess.set_result(guess(transaction, kernel, problem, device, variants))
             except Exception as error:  # noqa: BLE001 - whatever it is, the job has other starts
                 self._guess.set_exception(error)
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -38,6 +39,7 @@ from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
+from tilewright.tuner import roofline
 from tilewright.tuner.compile.compilation import Compiler, triton_version
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.host_memory import be_killed_first
@@ -46,6 +48,7 @@ from tilewright.tuner.errors import DeviceLostError, NoDeviceError, TunerError
 from tilewright.tuner.loop.finals import DroppedFinalist
 from tilewright.tuner.loop.measure import ContextLostError
 from tilewright.tuner.loop.tune import Budget, Hooks, Knowledge, Progress, Trial, TuneResult, tune
+from tilewright.tuner.remains import adopt_orphans
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +149,8 @@ class Run:
 
     def _search(self) -> TuneResult:
         barred: set[Configuration] = set(patiently(lambda s: study_rows.barred(s, self.study.id)))
-        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim)
+        too_fast = partial(roofline.too_fast, self.kernel, self.problem, self.device.model)
+        hooks = Hooks(self._record, self._should_stop, self._others, self.leases.claim, too_fast)
         while True:
             trials = patiently(self._prior_trials)
             learnt = patiently(lambda s: priors.priors(s, self.kernel, self.problem, self.study))
@@ -264,6 +268,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides
     die_with(int(parent_pid))
+    adopt_orphans()
     be_killed_first()
     logs.configure()
     logs.always(job=job_id, device=device_name)

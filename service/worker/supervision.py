@@ -30,6 +30,7 @@ from tilewright.service.store.session import session_scope
 from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.intake import Intake
+from tilewright.tuner import remains
 from tilewright.tuner.devices import host_memory
 
 logger = logging.getLogger(__name__)
@@ -93,15 +94,20 @@ class Supervision:
         return True, job_progress.take_job(session, job_id, engine_id, self.worker)
 
     async def _watch(self, runner: _Runner) -> JobState | None:
-        """The state for which this worker stopped the runner: CANCELLED, QUEUED, or None if it ended by itself."""
+        """The state for which this worker stopped the runner: CANCELLED, QUEUED, FAILED where it was far beyond its
+        seconds, or None if it ended by itself.
+        """
         requested: JobState | None = None
-        asked_s = 0.0
+        asked_s, most_s, begun_s = 0.0, await asyncio.to_thread(_most_seconds, runner.job_id), time.monotonic()
         while not await runner.ended(LOOK_EVERY_S):
             if requested is None:
                 if self.intake.stopping.is_set():
                     requested = JobState.QUEUED
                 elif await asyncio.to_thread(_is_cancelled, runner.job_id):
                     requested = JobState.CANCELLED
+                elif time.monotonic() - begun_s > most_s:
+                    logger.warning("Job %s has not ended %.0f s after it began; it is stopped.", runner.job_id, most_s)
+                    requested = JobState.FAILED
                 else:
                     continue
                 asked_s = time.monotonic()
@@ -113,6 +119,7 @@ class Supervision:
 
     async def _settle(self, runner: _Runner, requested: JobState | None) -> None:
         job_id, epoch, status = runner.job_id, runner.epoch, runner.status
+        await runner.end_remains()
         if status == Exit.ENDED:
             return
         if status == Exit.FENCED:
@@ -121,6 +128,9 @@ class Supervision:
         try:
             if requested is JobState.CANCELLED:
                 await _in_thread(lambda session: job_progress.end_job(session, job_id, epoch, JobState.CANCELLED))
+                return
+            if requested is JobState.FAILED:
+                await _in_thread(partial(_fail_overdue, job_id, epoch))
                 return
             if status == Exit.DEVICE_LOST:
                 await self._lose_device()
@@ -208,6 +218,13 @@ class _Runner:
         while not await self.ended(KILL_LOOK_S):
             pass
 
+    async def end_remains(self) -> None:
+        """Kills what its trials have left behind, such as a daemon of a compiler's wrapper."""
+        assert self._process is not None  # noqa: S101 - started
+        left = await asyncio.to_thread(remains.end_all_of, self._process.pid)
+        if left:
+            logger.info("Job %s left %d processes behind, which were killed.", self.job_id, len(left))
+
     def crash_report(self) -> str:
         """How it ended, in one sentence, and the last lines of its log."""
         if self.lacked_memory:
@@ -250,6 +267,20 @@ def _is_cancelled(job_id: uuid.UUID) -> bool:
             return jobs.job(session, job_id).cancel_requested
     except DatabaseUnavailableError:
         return False  # the runner waits for the database too; asked again in a moment
+
+
+def _most_seconds(job_id: uuid.UUID) -> float:
+    """How long the job's process may take: the job's seconds, or else the most that a job may have, and the overrun."""
+    budget_s = patiently(lambda session: jobs.job_at_revision(session, job_id)[1].budget_seconds)
+    return (budget_s or settings().max_seconds) + settings().overrun_s
+
+
+def _fail_overdue(job_id: uuid.UUID, epoch: int, session: Session) -> None:
+    reason = (
+        f"The job had not ended {settings().overrun_s:g} s after its seconds were over, and was stopped. Its trials "
+        "are kept. Something of a trial hangs: the worker's log says what was stopped"
+    )
+    job_progress.end_job(session, job_id, epoch, JobState.FAILED, error=reason)
 
 
 def _epoch_and_state(job_id: uuid.UUID, session: Session) -> tuple[int, JobState]:

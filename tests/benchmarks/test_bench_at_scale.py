@@ -2,9 +2,9 @@
 
 import threading
 
+from found import find_best
 from sqlalchemy import text
 
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.jobs.jobs import job
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest

@@ -4,8 +4,7 @@ import asyncio
 import json
 
 import pytest
-
-from tilewright.service.operations.best.find import find_best
+from found import find_best
 
 
 @pytest.fixture

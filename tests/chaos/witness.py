@@ -42,6 +42,7 @@ class Witness:
         return {
             "CXX": str(self.folder / "c++"),
             "CHAOS_WITNESS": str(self.folder / "seen"),
+            "TILEWRIGHT_SANDBOX": "off",  # the witness writes files beside the kernel's
             "TILEWRIGHT_CACHE_DIR": str(self.folder / "cache"),
             "OPENBLAS_NUM_THREADS": "1",  # as `tilewright worker` sets it
         }

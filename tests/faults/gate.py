@@ -50,7 +50,12 @@ class Gate:
             self.cache.mkdir(exist_ok=True)
             script.write_text(SCRIPT.format(compiler=shlex.join(find_compiler().command)))
             script.chmod(0o755)
-        return {"CXX": str(script), "FAULT_GATE": str(self.folder), "TILEWRIGHT_CACHE_DIR": str(self.cache)}
+        return {
+            "CXX": str(script),
+            "FAULT_GATE": str(self.folder),
+            "TILEWRIGHT_CACHE_DIR": str(self.cache),
+            "TILEWRIGHT_SANDBOX": "off",  # the gate is a folder of files, and the script asks for its parent
+        }
 
     def allow(self, count: int) -> None:
         """So many more kernels may be compiled."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from fleet import QUICK, server_pid
+from processes import is_running
 from recovery import Recovery
 
 from tilewright.service.operations.requests import BudgetRequest
+from tilewright.tuner.devices.cpu.compile import find_compiler
 
 BUGS = {
     "before_start": "launch_failed",
@@ -117,3 +120,46 @@ def test_cancel_in_the_middle_of_a_compile_ends_compiler_and_job_within_the_grac
     fleet.assert_nothing_lost_or_doubled(job_id)
     assert ended.finished_at is not None
     assert fleet.workers[0].poll() is None
+
+
+DAEMON = """#!{python}
+import os, subprocess, sys
+ended = subprocess.run([*{compiler}, *sys.argv[1:]])
+if any(word.endswith("/kernel.cpp") for word in sys.argv):
+    heard, said = os.pipe()
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            with open({said}, "a") as daemons:
+                daemons.write(f"{{os.getpid()}}\\n")
+            os.write(said, b"1")
+            os.execvp("sleep", ["sleep", "600"])
+        os._exit(0)
+    os.read(heard, 1)
+os._exit(ended.returncode)
+"""
+
+
+def test_a_compiler_that_leaves_a_daemon_with_the_pipe_open_holds_nobody_up(fleet, gate, tmp_path):
+    wrapper, said = tmp_path / "wrapped-c++", tmp_path / "daemons"
+    compiler = list(find_compiler().command)
+    wrapper.write_text(DAEMON.format(python=sys.executable, compiler=compiler, said=repr(str(said))))
+    wrapper.chmod(0o755)
+    fleet.start_worker(**gate.environment | {"CXX": str(wrapper)})
+    fleet.wait_for_device()
+    job_id = fleet.request(trials=3, shape=gate.shape)
+    fleet.assert_finished(job_id, 3, {1})
+    daemons = [int(line) for line in said.read_text().split()]
+    assert len(daemons) >= 3
+    fleet.until(lambda: not any(is_running(pid) for pid in daemons))
+
+
+def test_a_job_far_beyond_its_seconds_is_stopped_and_keeps_its_trials(fleet, gate):
+    gate.allow(2)
+    fleet.start_worker(TILEWRIGHT_OVERRUN_S="3", TILEWRIGHT_STOP_GRACE_S="1", **gate.environment)
+    fleet.wait_for_device()
+    job_id = fleet.request(budget=BudgetRequest(trials=8, seconds=10), shape=gate.shape)
+    job = fleet.wait_for_state(job_id, "failed", "done", "cancelled", within_s=45)  # a compiler's own deadline is 60 s
+    assert (job.state, "had not ended 3 s after its seconds" in job.error) == ("failed", True)
+    assert 1 <= len(fleet.trials(job_id)) <= 2
+    fleet.until(lambda: not fleet.runner_pids(job_id) and not fleet.compiler_pids())

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.usefixtures("cache"),
     pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 
 M, N, K = 200, 136, 132
@@ -298,6 +299,13 @@ PREPARED = {
     "gemv": ("naive", {"BLOCK": 128}, {"m": 90, "n": 33}, "float64", {}),
     "softmax": ("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
     "add_layer_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "attention": (
+        "tiled",
+        {"LANES": 8, "TILE_K": 32, "TILE_Q": 16},
+        {"batch": 3, "heads": 4, "queries": 40, "keys": 48, "depth": 32, "kv_heads": 2},
+        "float32",
+        {"mask": "causal"},
+    ),
     "linear_gated": ("tiled", {"TILE_WIDTH": 8}, {"m": 20, "n": 24, "k": 32}, "bfloat16", {}),
     "conv2d": (
         "direct",
@@ -347,21 +355,47 @@ def test_prepare_packs_an_operand_of_its_own(torch, tmp_path):
     assert states(runtime) == ["right"]
 
 
-def test_operators_say_what_was_withdrawn(torch, tmp_path, wrong_gemm):
+@pytest.fixture
+def operators(torch, tmp_path, wrong_gemm):
+    """The operators, with a wrong prediction for one product; and that product's factors."""
     import tilewright.torch as tw  # noqa: PLC0415 - it needs PyTorch
 
     answers = planted(tmp_path, wrong_gemm, wrong_gemm.get("gemm").problem(SHAPE), gpu_place(0), TILED)
     tw.use(Runtime(only_tuned=True, answers=answers, kernels=wrong_gemm, shipped_records=False))
-    try:
-        a, b, _ = operands(torch)
-        tw.gemm(a, b)
-        finish(torch)
-        assert tw.status()[0].check.startswith("under way: tiled TILE_WIDTH=8 (predicted, from cache)")
-        with pytest.warns(WrongResultWarning), pytest.warns(tw.FallbackWarning):
-            result = tw.gemm(a, b)
-        assert difference(torch, result, a.double() @ b.double()) <= 1e-2
-        assert tw.status()[0].check.startswith("withdrawn: tiled TILE_WIDTH=8 (predicted, from cache)")
-        tw.gemm(a, b)
-        assert not tw.status()[0].is_ours
-    finally:
-        tw.use(None)
+    yield tw, *operands(torch)[:2]
+    tw.use(None)
+
+
+def test_operators_say_what_was_withdrawn(torch, operators):
+    tw, a, b = operators
+    tw.gemm(a, b)
+    finish(torch)
+    assert tw.status()[0].check.startswith("under way: tiled TILE_WIDTH=8 (predicted, from cache)")
+    with pytest.warns(WrongResultWarning), pytest.warns(tw.FallbackWarning):
+        result = tw.gemm(a, b)
+    assert difference(torch, result, a.double() @ b.double()) <= 1e-2
+    assert tw.status()[0].check.startswith("withdrawn: tiled TILE_WIDTH=8 (predicted, from cache)")
+    tw.gemm(a, b)
+    assert not tw.status()[0].is_ours
+
+
+def test_what_operators_decided_is_prepared_ahead_of_a_capture(torch, operators):
+    tw, a, b = operators
+    with pytest.warns(WrongResultWarning), pytest.warns(tw.FallbackWarning):
+        (decision,) = tw.prepare(tw.gemm, a, b)
+    assert not decision.is_ours
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = tw.gemm(a, b)
+    graph.replay()
+    assert difference(torch, result, a.double() @ b.double()) <= 1e-2
+
+
+def test_a_model_is_not_captured_with_what_was_never_checked(torch, operators):
+    from tilewright.tuner.pytorch.acceleration.graph import captured  # noqa: PLC0415 - it needs PyTorch
+
+    tw, a, b = operators
+    with pytest.warns(WrongResultWarning), pytest.warns(tw.FallbackWarning):
+        graph, result = captured(lambda: tw.gemm(a, b))
+    graph.replay()
+    assert difference(torch, result, a.double() @ b.double()) <= 1e-2

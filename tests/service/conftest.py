@@ -13,8 +13,12 @@ from fastapi import APIRouter
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
+from waiting import PATIENCE_S
 
+from tilewright.service.api import best_answers
+from tilewright.service.api.missing_answers import MissingAnswers
 from tilewright.service.app import create_app
+from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import sqlalchemy_url
@@ -67,14 +71,34 @@ def routes() -> APIRouter:
 
 
 @pytest.fixture
-def client(api_database: str, api_engine: Engine, registered_kernels: object, routes: APIRouter) -> Iterator[Caller]:
+def client(
+    api_database: str,
+    api_engine: Engine,
+    registered_kernels: object,
+    routes: APIRouter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Caller]:
     """A client of a fresh application on a database with the kernels alone; no lifespan, so no maintenance."""
+    monkeypatch.setattr(best_answers, "WAIT_S", PATIENCE_S)  # on a machine with other things to do
     store_session.configure(api_database)
     app = create_app()
     app.router = routes
     yield Caller(app)
+    app.state.pool.close()
     store_session.configure(None)
     emptying.empty(api_engine, registered_kernels)
+
+
+@pytest.fixture
+def computing(client: Caller) -> Iterator[MissingAnswers]:
+    """What pages show of predictions is kept ready, as in a server."""
+    state = client.app.state
+    parts = BestWatch(state.best), MissingAnswers(state.best, state.pool)
+    for part in parts:
+        part.start()
+    yield parts[1]
+    for part in parts:
+        part.stop()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tilewright.tuner.compile.triton import compile_triton
 from tilewright.tuner.errors import NoCompilerError, TrialFailure
 from tilewright.tuner.outcome import Outcome
 
+_LAST_WORDS_S = 5.0
 TIMEOUT_S = 120.0
 """The slowest kernel of the catalogue takes nvcc about 2 s; a source that unrolls without end takes for ever."""
 
@@ -119,6 +121,7 @@ class CompilePool:
     def _in_worker(self, work: Compilation) -> Compiled:
         child = self._idle.get()
         keep: Child | None = None
+        was_killed = False
         try:
             # An idle worker may have been killed (out of memory, say) and nobody noticed: one more try with a new one.
             for _ in range(2):
@@ -126,6 +129,7 @@ class CompilePool:
                 try:
                     answer = self._ask(child, work)
                 except (EOFError, OSError):
+                    was_killed = child.join(_LAST_WORDS_S) == -signal.SIGKILL
                     child.kill()
                     child = None
                     continue
@@ -133,6 +137,9 @@ class CompilePool:
                 if isinstance(answer, Compiled):
                     return answer
                 raise answer
+            if was_killed:
+                reason = "the compiler's process was killed twice from outside, mostly for want of memory"
+                raise TrialFailure(Outcome.INTERRUPTED, reason)
             raise TrialFailure(Outcome.COMPILE_FAILED, "the compiler's process died twice on this source")
         finally:
             self._idle.put(keep)
@@ -190,7 +197,7 @@ def with_shared(own: Future[Compiled], shared: Future[Compiled]) -> Future[Compi
 
 def _started() -> Child:
     """A worker; one whose compiler hangs must not outlive the process that would have stopped it."""
-    return Child(serve, dies_with_parent=True)
+    return Child(serve, dies_with_parent=True, is_confined=True)
 
 
 def _answer(work: Compilation) -> Compiled | TrialFailure | NoCompilerError:

@@ -19,7 +19,7 @@ TIMEOUT_S = 120.0
 
 def compiled_apart(work: Compilation, timeout_s: float = TIMEOUT_S) -> Compiled:
     """The cubin, by a process that is started for it; raises TrialFailure as the pool does."""
-    child = Child(_serve, (work,), dies_with_parent=True)
+    child = Child(_serve, (work,), dies_with_parent=True, is_confined=True)
     try:
         if not child.connection.poll(timeout_s):
             child.kill()

@@ -93,6 +93,13 @@ class Bench(ABC):
         """One verification for each kind of inputs; None where there is one kind, or the result cannot be read."""
         return None
 
+    def inspect(self, executable: Executable) -> Verification | None:  # noqa: ARG002
+        """What the last launch of the last `sample` left; None where `sample` looks at that itself, or nobody can."""
+        return None
+
+    def renew(self, turn: int) -> None:  # noqa: B027 - a device with one set of inputs has nothing to change
+        """Changes what is timed from here on to other inputs of the same kind, by the parity of `turn`."""
+
     def library(self) -> Executable | None:
         """The library's call for this problem (`sample` takes it), or None where the device has none."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -86,15 +87,18 @@ class Expected:
         return replace(self, references=references)
 
     def poison(self, tensor: Tensor) -> np.ndarray[Any, Any] | None:
-        """What an output holds before a launch: all bits of an integer that is right turned, as no integer is NaN.
+        """What an output holds before a launch: an integer that is not right, as no integer is NaN.
 
-        None where NaN patterns do, or nobody knows what is right.
+        Which one, nobody can know who does not know the right one. None where NaN patterns do, or it is not known what
+        is right.
         """
         dtype = tensor.dtype_for(self.problem)
         if not is_integer(dtype) or tensor.name not in self.references or tensor.is_read(self.problem):
             return None
-        inverted: np.ndarray[Any, Any] = np.bitwise_not(self.references[tensor.name].value.astype(dtype))
-        return inverted
+        right: np.ndarray[Any, Any] = self.references[tensor.name].value.astype(dtype)
+        turned = np.frombuffer(secrets.token_bytes(right.nbytes), right.dtype).reshape(right.shape)
+        wrong: np.ndarray[Any, Any] = right ^ (turned | right.dtype.type(1))
+        return wrong
 
 
 def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> Expected:

@@ -92,11 +92,15 @@ def _rounds(
     for number in range(-1, plan.final_rounds):  # round -1 warms up and is not kept
         if should_stop():
             return None
+        _renew(bench, number)
         # Each round starts with another contestant, so that nobody always follows the same one.
         shift = number % max(1, len(contestants))
         for contestant in contestants[shift:] + contestants[:shift]:
             try:
                 samples = once_more(checked_samples, bench, contestant.executable, ranking_l2, plan.final_samples)
+                left = once_more(bench.inspect, contestant.executable)
+                if left is not None and not left.is_right:
+                    raise TrialFailure(Outcome.WRONG_RESULT, left.message())  # noqa: TRY301 - as those of `sample`
             except TrialFailure as failure:
                 drop(contestant, failure)
                 contestants.remove(contestant)
@@ -106,6 +110,15 @@ def _rounds(
         if number >= 0 and contestants:
             clocks_mhz.append(_clock_mhz(bench))
     return clocks_mhz
+
+
+def _renew(bench: Bench, number: int) -> None:
+    """Other inputs for this round; those of the round before where the device does not make them in time."""
+    try:
+        once_more(bench.renew, number)
+    except TrialFailure as failure:
+        if failure.sticky:
+            raise
 
 
 def _clock_mhz(bench: Bench) -> int | None:
@@ -119,14 +132,15 @@ def _clock_mhz(bench: Bench) -> int | None:
 
 
 def once_more(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """The call's result; the call is repeated once where the device's process was lost outside of a launch.
+    """The call's result; the call is repeated once where the device's process was lost outside of a launch, or the
+    surroundings ended it.
 
-    Such a loss is not the contestant's doing, and a dropped finalist is barred. The second call finds a new process.
+    That is not the contestant's doing, and a dropped finalist is barred. The second call finds a new process.
     """
     try:
         return call(*arguments, **options)
     except TrialFailure as failure:
-        if failure.outcome is not Outcome.DEVICE_LOST or failure.sticky:
+        if failure.outcome not in {Outcome.DEVICE_LOST, Outcome.INTERRUPTED} or failure.sticky:
             raise
     return call(*arguments, **options)
 

@@ -101,13 +101,14 @@ class Hooks:
     `on_trial` gets every trial as it ends. `should_stop` is asked before each trial and each final round. `others`
     returns the trials that devices of the same model have added to the study since the last call; it is called before
     every proposal, and what it returns counts for nobody's budget. `claim` says whether a proposal is this search's to
-    try; another search may have it under way.
+    try; another search may have it under way. `too_fast` says why no device can take so few milliseconds, or None.
     """
 
     on_trial: Callable[[Progress], None] = lambda _progress: None
     should_stop: Callable[[], bool] = lambda: False
     others: Callable[[], Iterable[Trial]] = lambda: ()
     claim: Claim = lambda _configuration: True
+    too_fast: Callable[[float], str | None] = lambda _time_ms: None
 
 
 NOTHING_KNOWN = Knowledge()

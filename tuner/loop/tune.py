@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.errors import DeviceLostError, TunerError
+from tilewright.tuner.errors import DeviceLostError, SurroundingsError, TunerError
 from tilewright.tuner.loop.ahead import SHARE_OF_BUDGET, Proposals
 from tilewright.tuner.loop.bench import Bench
 from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, FinalsResult, LibraryTime, finals
@@ -76,6 +76,10 @@ def tune(
     return study.result(FinalsResult(dropped=dropped), "cancelled")
 
 
+MOST_INTERRUPTED = 3
+"""A job ends when the surroundings end so many trials running: others would end in the same way."""
+
+
 @dataclass(frozen=True)
 class _Running:
     """A trial that has been started; `wait` gives its evaluation."""
@@ -118,6 +122,7 @@ class _Study:
         searcher = make_searcher(sampler, space, first, seed, known, priors=knowledge.priors)
         self.proposals = Proposals(bench, searcher, budget.trials or float("inf"), hooks.claim)
         self.elsewhere: set[Configuration] = set()  # evaluated by others while this search went on
+        self.interrupted = 0  # trials running
         self.before: Outcome | None = self.trials[-1].evaluation.outcome if self.trials else None
 
     def _untried(self, starts: Sequence[Configuration]) -> list[Configuration]:
@@ -236,8 +241,8 @@ class _Study:
     def _end(self, running: _Running) -> None:
         configuration, begun = running.configuration, max(running.begun, self.ended)
         evaluation, broken = self._evaluation(running)
-        if evaluation.outcome is Outcome.DEVICE_LOST and broken is None:
-            # Its process was lost outside of a launch, mostly for want of memory: the next call finds a new one.
+        if evaluation.outcome in {Outcome.DEVICE_LOST, Outcome.INTERRUPTED} and broken is None:
+            # Its process was lost outside of a launch, or ended by the surroundings: the next call finds a new one.
             try:
                 evaluation, broken = self._evaluation(self._begin(configuration))
             except DeviceLostError as error:
@@ -251,17 +256,28 @@ class _Study:
         self.hooks.on_trial(Progress(trial, self.best, self.done, self.budget))
         if evaluation.outcome is before is Outcome.DEVICE_LOST:
             raise DeviceLostError(evaluation.log) from broken
+        self.interrupted = self.interrupted + 1 if evaluation.outcome is Outcome.INTERRUPTED else 0
+        if self.interrupted == MOST_INTERRUPTED:
+            reason = f"{MOST_INTERRUPTED} trials running were interrupted, each twice: {evaluation.log}"
+            raise SurroundingsError(reason) from broken
         if broken is not None:
             raise broken
 
     def _evaluation(self, running: _Running) -> tuple[Evaluation, TunerError | None]:
         """The evaluation to record, and the error if the configuration broke the device."""
         try:
-            return running.wait(), None
+            return self._possible(running.wait()), None
         except ContextLostError as error:
             if error.evaluation is None:
                 raise
             return error.evaluation, error
+
+    def _possible(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation; a time that no device can reach is evidence that not everything was computed."""
+        reason = None if evaluation.time_ms is None else self.hooks.too_fast(evaluation.time_ms)
+        if reason is None:
+            return evaluation
+        return replace(evaluation, outcome=Outcome.WRONG_RESULT, warm=None, cold=None, log=f"impossible: {reason}")
 
 
 def _time_ms(trial: Trial) -> float:

@@ -15,7 +15,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.occupancy import blocks_per_multiprocessor
-from tilewright.tuner.predict.registers import Registers
+from tilewright.tuner.predict.registers import RegisterEstimate, Registers
 from tilewright.tuner.predict.tiles import Tiles
 
 MOST_ZEROS = 5
@@ -24,8 +24,23 @@ MOST_ZEROS = 5
 VECTOR_BYTES = 16
 """What one instruction copies at most; where a row begins at no multiple of it, it takes more of them."""
 
+MOST_FACTS = 512
+"""Problems of which what does not depend on a configuration is remembered."""
+
 ANOTHER_VARIANT = 2.0
 """How unlike two variants are, in standard deviations of a feature."""
+
+
+@dataclass(frozen=True)
+class ProblemFacts:
+    """What rows say of a problem alone. `tensors`: elements of each, and how many of them one instruction copies."""
+
+    shape: list[float]
+    work: int
+    bytes_moved: float
+    plain: Problem
+    plain_work: int
+    tensors: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,9 @@ class Features:
     kernel: Kernel
     limits: Limits
     registers: Mapping[Configuration, int] = field(default_factory=dict)  # of a thread, where a compiler told
+    register_estimate: RegisterEstimate | None = None  # of an earlier time with the same registers
+
+    _facts: dict[Problem, ProblemFacts] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def tiles(self) -> Tiles:
@@ -70,15 +88,16 @@ class Features:
         blocks = math.prod(launch.grid)
         at_once = min(blocks, resident * self.limits.multiprocessors)
         workspace_bytes = variant.workspace_bytes(configuration.values, problem)
+        facts = self._facts_of(problem)
         return (
-            self.shape(problem),
+            facts.shape,
             [
-                *self._launch(problem, launch.threads, blocks, resident, at_once),
+                *self._launch(facts, launch.threads, blocks, resident, at_once),
                 math.log2(1 + shared_bytes),
                 math.log2(1 + workspace_bytes),
-                math.log2(1 + workspace_bytes / max(1, self.kernel.estimated_bytes(problem))),
+                math.log2(1 + workspace_bytes / max(1, facts.bytes_moved)),
             ],
-            [*self._tiling(problem, configuration, at_once), *self._copies(problem, configuration)],
+            [*self._tiling(facts, configuration, at_once), *self._copies(facts, configuration)],
             self.parameters(configuration),
         )
 
@@ -90,24 +109,42 @@ class Features:
         work = work_of(self.kernel, problem)
         return [*sizes, *zeros, math.log2(work), math.log2((1 + flops) / (1 + bytes_moved))]
 
-    def _launch(self, problem: Problem, threads: int, blocks: int, resident: int, at_once: int) -> list[float]:
+    def _facts_of(self, problem: Problem) -> ProblemFacts:
+        facts = self._facts.get(problem)
+        if facts is None:
+            if len(self._facts) >= MOST_FACTS:
+                self._facts.clear()
+            kernel, plain = self.kernel, self.kernel.plain(problem)
+            most = VECTOR_BYTES // plain.item_bytes
+            tensors = []
+            for tensor in kernel.tensors:
+                layout = tensor.layout(plain)
+                shape = [max(1, int(size)) for size in layout.shape] or [1]
+                tensors.append((math.prod(shape), min(most, 1 << _zeros(math.gcd(shape[-1], *layout.strides[:-1])))))
+            work, plain_work = work_of(kernel, problem), work_of(kernel, plain)
+            bytes_moved = kernel.estimated_bytes(problem)
+            facts = ProblemFacts(self.shape(problem), work, bytes_moved, plain, plain_work, tensors)
+            self._facts[problem] = facts
+        return facts
+
+    def _launch(self, facts: ProblemFacts, threads: int, blocks: int, resident: int, at_once: int) -> list[float]:
         """Waves and how full the last one is, work of a thread, what a multiprocessor holds and all of them do."""
         multiprocessors, room = self.limits.multiprocessors, self.limits.max_threads_per_multiprocessor
         return [
             math.log2(blocks / (resident * multiprocessors)),
             _idle(blocks / (resident * multiprocessors)),
             _idle(blocks / multiprocessors),
-            math.log2(work_of(self.kernel, problem) / (blocks * threads)),
+            math.log2(facts.work / (blocks * threads)),
             math.log2(threads),
             math.log2(resident * threads / room),
             math.log2(at_once * threads / (multiprocessors * room)),
         ]
 
-    def _tiling(self, problem: Problem, configuration: Configuration, at_once: int) -> list[float]:
+    def _tiling(self, facts: ProblemFacts, configuration: Configuration, at_once: int) -> list[float]:
         """How large tiles are and how many, what sticks out at the edges, how full the last round of them is."""
-        problem = self.kernel.plain(problem)
+        problem = facts.plain
         tiling = self.tiles.tiling(problem, configuration)
-        padded = tiling.count * work_of(self.kernel, tiling.whole) / work_of(self.kernel, problem)
+        padded = tiling.count * work_of(self.kernel, tiling.whole) / facts.plain_work
         return [
             *(math.log2(1 + tile) for tile in self.tiles.extents(problem, configuration)),
             math.log2(tiling.count),
@@ -116,20 +153,18 @@ class Features:
             _idle(tiling.parts / self.limits.multiprocessors),
         ]
 
-    def _copies(self, problem: Problem, configuration: Configuration) -> list[float]:
+    def _copies(self, facts: ProblemFacts, configuration: Configuration) -> list[float]:
         """For each tensor: what one instruction copies, what all tiles copy for a unit of work, in how many; of all.
 
         Rows that begin at no multiple of a vector are copied in pieces: what tiles share should then be another tensor.
         """
-        problem = self.kernel.plain(problem)
-        most, work = VECTOR_BYTES // problem.item_bytes, work_of(self.kernel, problem)
+        work = facts.plain_work
         row: list[float] = []
         elements, copies = 0.0, 0.0
-        for tensor, shared_by in zip(self.kernel.tensors, self.tiles.sharing(problem, configuration), strict=True):
-            layout = tensor.layout(problem)
-            shape = [max(1, int(size)) for size in layout.shape] or [1]
-            vector = min(most, 1 << _zeros(math.gcd(shape[-1], *layout.strides[:-1])))
-            copied = math.prod(shape) * shared_by
+        for (size, vector), shared_by in zip(
+            facts.tensors, self.tiles.sharing(facts.plain, configuration), strict=True
+        ):
+            copied = size * shared_by
             row += [math.log2(vector), math.log2(copied / work), math.log2(copied / vector / work)]
             elements, copies = elements + copied, copies + copied / vector
         return [*row, math.log2(copies / work), math.log2(elements / work)]
@@ -144,7 +179,12 @@ class Features:
 
     @cached_property
     def _registers(self) -> Registers:
-        return Registers(self.registers, self.parameters)
+        return Registers(self.registers, self.parameters, self.register_estimate)
+
+    @property
+    def estimate(self) -> RegisterEstimate | None:
+        """How registers are estimated; None where too few configurations were compiled."""
+        return self._registers.estimate
 
     @cached_property
     def _columns(self) -> dict[str, int]:

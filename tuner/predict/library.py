@@ -25,13 +25,20 @@ class LibraryTime:
 
 
 @dataclass(frozen=True)
-class LibraryTimes:
+class LibraryFit:
     """A smooth function through the logarithms of the library's times; its error is that of leaving one shape out."""
+
+    function: Smooth
+    error: float
+
+
+@dataclass(frozen=True)
+class LibraryTimes:
+    """The library's expected times by shape."""
 
     shape_row: Callable[[Problem], list[float]]  # the shape as numbers, its work as well
     work: Callable[[Problem], int]
-    function: Smooth
-    error: float
+    fitted: LibraryFit
 
     @classmethod
     def fit(
@@ -45,12 +52,13 @@ class LibraryTimes:
         values = np.log([time_ms for _, time_ms in timed])
         function = Smooth.fit(rows, values)
         left_out = [function.without(rows[i : i + 1], values[i : i + 1])[0][0] for i in range(len(rows))]
-        return cls(shape_row, work, function, float(np.sqrt(np.mean((np.array(left_out) - values) ** 2))))
+        error = float(np.sqrt(np.mean((np.array(left_out) - values) ** 2)))
+        return cls(shape_row, work, LibraryFit(function, error))
 
     def expected(self, problem: Problem, name: str) -> LibraryTime:
         """The time to expect of the library of this name."""
-        values, _ = self.function(np.array([_row(self.shape_row, self.work, problem)]))
-        return LibraryTime(name, math.exp(float(values[0])), self.error)
+        values, _ = self.fitted.function(np.array([_row(self.shape_row, self.work, problem)]))
+        return LibraryTime(name, math.exp(float(values[0])), self.fitted.error)
 
 
 def _row(shape_row: Callable[[Problem], list[float]], work: Callable[[Problem], int], problem: Problem) -> list[float]:

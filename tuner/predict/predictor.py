@@ -20,8 +20,9 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.features import Features, sizes_of, work_of
-from tilewright.tuner.predict.library import LibraryTime, LibraryTimes
+from tilewright.tuner.predict.library import LibraryFit, LibraryTime, LibraryTimes
 from tilewright.tuner.predict.model import CENTRES, Smooth
+from tilewright.tuner.predict.registers import RegisterEstimate
 
 FEWEST_SHAPES = 4
 """Tuned shapes below which nothing is predicted: leaving one out must leave some."""
@@ -109,11 +110,24 @@ class Prediction:
     is_library_faster: bool = False  # or so near that it may well be
 
 
+@dataclass(frozen=True)
+class Fit:
+    """What fitting takes long to find: the function, the loss of leaving each shape out, two smaller functions."""
+
+    model: Smooth
+    losses: Array
+    library: LibraryFit | None  # where the library was timed for enough shapes
+    registers: RegisterEstimate | None  # where enough configurations were compiled
+
+
 class Predictor:
     """Predictions for one kernel, dtype and set of options on one device model."""
 
-    def __init__(self, kernel: Kernel, limits: Limits, records: Sequence[Record]) -> None:
-        """Fits to the records; raises ValueError where there are fewer than FEWEST_SHAPES with a measured trial."""
+    def __init__(self, kernel: Kernel, limits: Limits, records: Sequence[Record], fit: Fit | None = None) -> None:
+        """Fits to the records, or takes what `fit` holds of an earlier time with the same records.
+
+        Raises ValueError where there are fewer than FEWEST_SHAPES with a measured trial.
+        """
         self._kernel = kernel
         self._records = [record for record in records if record.times_ms]
         # What failed for one problem may do so for another, and nobody verifies a prediction before it is used.
@@ -121,24 +135,30 @@ class Predictor:
         if not enough(len(self._records)):
             raise ValueError(f"{len(self._records)} tuned shapes are too few to predict from")
         registers = {c: count for record in reversed(self._records) for c, count in record.registers.items()}
-        self._features = Features(kernel, limits, registers)
+        self._features = Features(kernel, limits, registers, None if fit is None else fit.registers)
         self._shapes = np.array([self._log_shape(record.problem) for record in self._records])
+        # Beyond the tuned shapes the function goes on as it rose between them; no device does.
+        self._highest_rate = min(math.log(r.best_ms / work_of(kernel, r.problem)) for r in self._records)
+        self.fit = fit or self._fitted()
+        self._model, self._losses, library = self.fit.model, self.fit.losses, self.fit.library
+        self._library = (
+            None if library is None else LibraryTimes(self._features.shape, partial(work_of, kernel), library)
+        )
+
+    def _fitted(self) -> Fit:
         share = MOST_ROWS // len(self._records)
         samples = [record.sample(share) for record in self._records]
         rows = [self._features.rows(r.problem, sample) for r, sample in zip(self._records, samples, strict=True)]
         values = [self._values(r, sample) for r, sample in zip(self._records, samples, strict=True)]
         groups = self._features.groups(self._records[0].problem, samples[0][0])
         most_centres = min(CENTRES, max(FEWEST_CENTRES, sum(map(len, samples)) // TRIALS_A_CENTRE))
-        self._model = Smooth.fit(np.concatenate(rows), np.concatenate(values), most_centres=most_centres, groups=groups)
-        # Beyond the tuned shapes the function goes on as it rose between them; no device does.
-        self._highest_rate = min(math.log(r.best_ms / work_of(kernel, r.problem)) for r in self._records)
+        model = Smooth.fit(np.concatenate(rows), np.concatenate(values), most_centres=most_centres, groups=groups)
         timed = [(record.problem, record.library.time_ms) for record in self._records if record.library]
-        self._library = None
+        library = None
         if enough(len(timed)):
-            self._library = LibraryTimes.fit(self._features.shape, partial(work_of, kernel), timed)
-        self._losses = np.array(
-            [self._loss(i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
-        )
+            library = LibraryTimes.fit(self._features.shape, partial(work_of, self._kernel), timed).fitted
+        losses = [self._loss(model, i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
+        return Fit(model, np.array(losses), library, self._features.estimate)
 
     def predict(self, problem: Problem, is_admitted: Callable[[Configuration], bool]) -> Prediction | None:
         """The candidate that the problem admits with the least expected time; None where it admits none.
@@ -170,6 +190,10 @@ class Predictor:
             library,
             library is not None and self._may_be_behind(math.exp(expected) * work, caution, library),
         )
+
+    def nearest_first(self, problems: Sequence[Problem]) -> list[Problem]:
+        """The problems by their distance to the nearest tuned one."""
+        return sorted(problems, key=lambda problem: float(self._distances(problem).min()))
 
     @staticmethod
     def _may_be_behind(time_ms: float, caution: float, library: LibraryTime) -> bool:
@@ -240,7 +264,7 @@ class Predictor:
         slow = np.maximum(np.log(times_ms / record.best_ms) - SLOW, 0.0)
         return np.asarray(np.log(times_ms / work_of(self._kernel, record.problem)) - (1 - BEYOND) * slow)
 
-    def _loss(self, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array) -> float:
+    def _loss(self, model: Smooth, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array) -> float:
         """The loss of the choice for a tuned shape by all others, among candidates that were measured for it.
 
         Where fewer than two of them were, the choice is among all that were measured.
@@ -251,7 +275,7 @@ class Predictor:
         open_to_choice = [i for i, c in enumerate(sample) if c in candidates]
         if len(open_to_choice) < 2:
             open_to_choice = list(range(len(sample)))
-        expected, deviation = self._model.without(rows, values)
+        expected, deviation = model.without(rows, values)
         chosen = sample[min(open_to_choice, key=lambda i: expected[i] + CAUTION * deviation[i])]
         return record.times_ms[chosen] / record.best_ms - 1
 

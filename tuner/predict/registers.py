@@ -19,6 +19,15 @@ MOST_TOLD = 2000
 
 
 @dataclass(frozen=True)
+class RegisterEstimate:
+    """The logarithm of registers by parameters, and the least and the most that a compiler reported."""
+
+    function: Smooth
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
 class Registers:
     """Registers by configuration: `known` from the compiler; `parameters` gives a configuration's as numbers.
 
@@ -28,25 +37,27 @@ class Registers:
 
     known: Mapping[Configuration, int]
     parameters: Callable[[Configuration], list[float]]
+    given: RegisterEstimate | None = None  # of an earlier time with the same registers
 
     def of(self, configurations: Sequence[Configuration]) -> list[int]:
         """Registers per thread of each; 0 where too few were compiled for an estimate."""
         registers = {c: self.known[c] for c in configurations if self.known.get(c)}
         unknown = [c for c in configurations if c not in registers]
-        if unknown and self._fitted is not None:
-            function, least, most = self._fitted
-            values, _ = function(np.array([self.parameters(c) for c in unknown]))
-            estimates = np.clip(np.exp(values), least, most)
+        if unknown and self.estimate is not None:
+            values = self.estimate.function.values(np.array([self.parameters(c) for c in unknown]))
+            estimates = np.clip(np.exp(values), self.estimate.least, self.estimate.most)
             registers |= {c: round(float(count)) for c, count in zip(unknown, estimates, strict=True)}
         return [registers.get(c, 0) for c in configurations]
 
     @cached_property
-    def _fitted(self) -> tuple[Smooth, int, int] | None:
-        """The logarithm of registers by parameters, and their least and most; None where too few were compiled."""
+    def estimate(self) -> RegisterEstimate | None:
+        """From which the others are estimated; None where too few were compiled."""
+        if self.given is not None:
+            return self.given
         compiled = [(configuration, count) for configuration, count in self.known.items() if count]
         if len(compiled) < FEWEST_TOLD:
             return None
         chosen = compiled[:: -(-len(compiled) // MOST_TOLD)]
         rows = np.array([self.parameters(configuration) for configuration, _ in chosen])
         counts = [count for _, count in chosen]
-        return Smooth.fit(rows, np.log(counts)), min(counts), max(counts)
+        return RegisterEstimate(Smooth.fit(rows, np.log(counts)), min(counts), max(counts))

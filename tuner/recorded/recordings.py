@@ -23,6 +23,7 @@ INVALIDITY = {
     Outcome.COMPILE_FAILED: "compile",
     Outcome.LAUNCH_FAILED: "runtime",
     Outcome.DEVICE_LOST: "runtime",
+    Outcome.INTERRUPTED: "runtime",
     Outcome.WRONG_RESULT: "correctness",
     Outcome.TIMED_OUT: "timeout",
 }

@@ -143,6 +143,11 @@ class AccessControl:
         """Counts a stranger's body as a request for each kilobyte of it; raises TooManyRequestsError."""
         self._limit(self._rates, _stranger(address_of(scope)), size // 1024)
 
+    def charge_for_work(self, caller: Caller, count: int) -> None:
+        """Counts work as so many requests of its caller; raises TooManyRequestsError."""
+        if self.needs_key or caller.is_stranger:
+            self._limit(self._rates, caller.name, count)
+
     def forget(self) -> None:
         """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
         self._believed = OrderedDict()
@@ -199,6 +204,13 @@ def lock_of(scope: Request) -> AccessControl:
     """The lock that has let a request in."""
     lock: AccessControl = scope[LOCK]
     return lock
+
+
+def charge_for_work(scope: Request, count: int) -> None:
+    """Counts what a request costs beyond itself, as so many requests; raises TooManyRequestsError."""
+    caller: Caller | None = scope.get("tilewright.caller")
+    if LOCK in scope and caller is not None:
+        lock_of(scope).charge_for_work(caller, count)
 
 
 def _look_up(token: str, *, is_key: bool) -> TokenOwner | None:

@@ -60,7 +60,7 @@ def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) 
 
     def read(page: AttentionQuery) -> AttentionPage:
         with transaction() as session:
-            return attention(session, chosen, limit=page.limit, cursor=page.cursor, memory=memory)
+            return attention(session, chosen, limit=page.limit, cursor=page.cursor, known=memory)
 
     return listed(request, query, read)
 
@@ -71,9 +71,9 @@ def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) 
     status_code=202,
     responses=refuses(INVALID, CONFLICT, BY_ERROR[CeilingError], UNAVAILABLE),
 )
-def tune(request: DemandJobs, query: Annotated[TopQuery, Query()]) -> Page[TunedDemand]:
+def tune(http: Request, request: DemandJobs, query: Annotated[TopQuery, Query()]) -> Page[TunedDemand]:
     """Queue a job for each of the most worthwhile that a running worker serves. Sent again, it joins the open jobs."""
     with transaction() as session:
         chosen = AttentionFilter(query.kind, query.kernel, query.device_model)
-        rows = tune_attention(session, request, chosen, top=query.top)
+        rows = tune_attention(session, request, chosen, top=query.top, known=http.app.state.best)
     return Page(items=rows)

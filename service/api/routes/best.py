@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
-from tilewright.kernels.problem import Problem
+from tilewright.service.api.best_answers import answered
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName
 from tilewright.service.api.problem_types import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
+from tilewright.service.errors import CallerLeftError
 from tilewright.service.operations.answers import BestAnswer
-from tilewright.service.operations.best.find import MAX_SHAPES, find_best, find_best_batch
+from tilewright.service.operations.best.find import MAX_SHAPES, Asked
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.registry import default_device_model
 from tilewright.service.operations.requests import Request as RequestBody
-from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/kernels", tags=["best"])
 
 CACHE_CONTROL = b"max-age=60"
 """A job takes longer than this to change an answer; a caller that waits for one repeats the query with its ETag."""
+
+CALLER_LEFT = 499
+"""Counted for a request whose caller has closed the connection; nobody reads it."""
 
 NOT_MODIFIED: Responses = {304: {"description": "The answer has not changed."}}
 
@@ -55,25 +57,15 @@ class BatchAnswer(BaseModel):
     response_model=BestAnswer,
     responses=NOT_MODIFIED | refuses(INVALID, NOT_FOUND, NO_CONFIGURATION, UNAVAILABLE),
 )
-def get_best(
+async def get_best(
     request: Request, kernel: KernelName, query: Annotated[BestQuery, Query()], if_none_match: IfNoneMatch = None
 ) -> Response:
     """The best known configuration for a problem, and how it was found (`match`)."""
-    with request.app.state.meters.looking_up(), transaction() as session:
-        answer = find_best(
-            session,
-            kernel,
-            query.device_model,
-            parse_shape(query.shape),
-            query.dtype,
-            parse_options(query.options),
-            driver=query.driver,
-            toolkit=query.toolkit,
-        )
-        device_model = query.device_model or default_device_model(session)
-    request.app.state.meters.note_lookups([answer])
-    request.app.state.demand.note([answer], device_model, request.scope.get("tilewright.caller"))
-    status, headers, body = represented(answer.model_dump_json().encode(), if_none_match)
+    asked = (kernel, query.device_model, [parse_shape(query.shape)], query.dtype, parse_options(query.options))
+    answers = await _answers(request, asked, query.driver, query.toolkit)
+    if answers is None:
+        return Response(status_code=CALLER_LEFT)
+    status, headers, body = represented(answers[0].as_json, if_none_match, is_pending=answers[0].pending)
     response = Response(body, status_code=status)
     response.raw_headers = headers
     return response
@@ -85,32 +77,39 @@ def get_best(
     response_model=BatchAnswer,
     responses=refuses(INVALID, NOT_FOUND, NO_CONFIGURATION, UNAVAILABLE),
 )
-def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -> Response:
-    """The best known configurations for up to 1000 shapes, in their order."""
-    known: Callable[[Problem], CachedAnswer | None] = partial(http.app.state.best.find_of, kernel, request.device_model)
-    with http.app.state.meters.looking_up(), transaction() as session:
-        answers = find_best_batch(
-            session,
-            kernel,
-            request.device_model,
-            request.shapes,
-            request.dtype,
-            request.options,
-            driver=request.driver,
-            toolkit=request.toolkit,
-            known=None if request.driver or request.toolkit else known,
-        )
-        device_model = request.device_model or default_device_model(session)
-    http.app.state.meters.note_lookups(answers)
-    http.app.state.demand.note(answers, device_model, http.scope.get("tilewright.caller"))
-    bodies = (one.as_json if isinstance(one, CachedAnswer) else one.model_dump_json().encode() for one in answers)
-    return Response(b'{"items":[%b]}' % b",".join(bodies), media_type="application/json")
+async def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequest) -> Response:
+    """The best known configurations for up to 1000 shapes, in their order.
+
+    Within 5 seconds: what cannot be predicted in that time is answered without and `pending`, and is predicted later.
+    """
+    asked = (kernel, request.device_model, request.shapes, request.dtype, request.options)
+    answers = await _answers(http, asked, request.driver, request.toolkit)
+    if answers is None:
+        return Response(status_code=CALLER_LEFT)
+    return Response(b'{"items":[%b]}' % b",".join(one.as_json for one in answers), media_type="application/json")
 
 
-def represented(body: bytes, if_none_match: str | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+async def _answers(
+    request: Request, question: tuple[Any, ...], driver: str | None, toolkit: str | None
+) -> list[CachedAnswer] | None:
+    """The answers, counted as look-ups and as demand; None where the caller has left."""
+    with request.app.state.meters.looking_up():
+        asked = await run_in_threadpool(partial(Asked.of, *question, driver=driver, toolkit=toolkit))
+        try:
+            answers = await answered(request, asked)
+        except CallerLeftError:
+            return None
+    request.app.state.meters.note_lookups(answers)
+    request.app.state.demand.note(answers, asked.device_model, request.scope.get("tilewright.caller"))
+    return answers
+
+
+def represented(
+    body: bytes, if_none_match: str | None, *, is_pending: bool = False
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers and body of the answer; 304 if the caller has it already, by its ETags."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = [(b"etag", etag.encode()), (b"cache-control", CACHE_CONTROL)]
+    headers = [(b"etag", etag.encode()), (b"cache-control", b"no-cache" if is_pending else CACHE_CONTROL)]
     if if_none_match is not None and is_among(etag, if_none_match):
         return 304, headers, b""
     headers += ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))

@@ -18,7 +18,8 @@ from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, U
 from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
 from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.jobs.request import dry_run, request_job
-from tilewright.service.operations.requests import JobRequest
+from tilewright.service.operations.requests import JobRequest, RetryRequest
+from tilewright.service.operations.studies import retries
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -135,6 +136,18 @@ async def follow_job(request: Request, job_id: JobId, last_event_id: LastEventId
     streams: Streams = request.app.state.streams
     caller, is_still_let_in = request.scope["tilewright.caller"], partial(access.is_still_let_in, request.scope)
     return await streams.follow(job_id, last_event_id or 0, caller, is_still_let_in)
+
+
+@router.post(
+    "/{job_id}/retries",
+    operation_id="retry_trials",
+    status_code=202,
+    responses=refuses(INVALID, NOT_FOUND, CONFLICT, UNAVAILABLE),
+)
+def retry_trials(job_id: JobId, wanted: RetryRequest) -> JobAnswer:
+    """Try the failed trials of this job's study again, or one of any outcome but measured: a new job."""
+    with transaction() as session:
+        return retries.retry_trials(session, job_id, wanted.trial)
 
 
 @router.post(

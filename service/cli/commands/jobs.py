@@ -1,4 +1,4 @@
-"""`jobs`: list, show, cancel, trials."""
+"""`jobs`: list, show, cancel, retry, trials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.service.cli.report import milliseconds, trials_done
 if TYPE_CHECKING:
     from tilewright.service.operations.answers import JobAnswer, TrialAnswer
 
-app = typer.Typer(help="Tuning jobs: list, show, cancel, trials.")
+app = typer.Typer(help="Tuning jobs: list, show, cancel, retry, trials.")
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 StateOption = Annotated[str | None, typer.Option("--state", help="queued, running, done, failed or cancelled.")]
@@ -70,6 +70,22 @@ def cancel(job_id: JobId, as_json: JsonFlag = False) -> None:
         print_json(job)
     else:
         data.print(f"{job.id} {job.state if not job.cancel_requested else 'stops after the running trial'}")
+
+
+@app.command()
+def retry(
+    job_id: JobId,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Only the trial of this number.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Try the failed trials of a job's study again, in a new job."""
+    identifier = _uuid(job_id)
+    with connect() as connection:
+        job = connection.retry_trials(identifier, trial)
+    if as_json:
+        print_json(job)
+    else:
+        data.print(f"{job.id} {job.state}: tries {len(job.starts or [])} configurations again")
 
 
 @app.command()

@@ -34,6 +34,7 @@ FAILED_SYMBOLS: Mapping[str, str] = {
     "timed_out": "pin",
     "constraint_violated": "arrow",
     "device_lost": "roundRect",
+    "interrupted": "emptyCircle",
 }
 
 

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.dashboard import formatting, snippets, views
 from tilewright.service.dashboard.launch_snippets import launches
 from tilewright.service.dashboard.rendering import PageRoute, may, own_url, page
-from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError
+from tilewright.service.errors import CallerLeftError, InvalidRequestError, NoConfigurationError, NotFoundError
 from tilewright.service.operations import DEFAULT_PRIORITY, catalog, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer, Match
-from tilewright.service.operations.best.find import find_best
+from tilewright.service.operations.best.find import Asked
 from tilewright.service.operations.best.results import settled
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.parse import format_shape, parse_options
@@ -32,6 +32,9 @@ TRIALS = 100
 """Trials of a job that the button requests, unless another number is written there; a request without a budget gets as
 many."""
 
+CALLER_LEFT = 499
+"""Counted for a page whose visitor has closed the connection."""
+
 HOW = {
     Match.EXACT: "Exact: this problem was tuned on this device model.",
     Match.PREDICTED: "Predicted from the trials of near shapes. This shape was never tuned; the time is an estimate.",
@@ -43,7 +46,7 @@ HOW = {
 
 
 @router.get("/ask")
-def ask(
+async def ask(
     request: Request,
     kernel: Text = None,
     device_model: Text = None,
@@ -54,16 +57,19 @@ def ask(
     """The form; with a shape, the answer below it."""
     names = sorted(catalogue().by_name)
     chosen = catalogue().by_name.get(kernel or ("gemm" if "gemm" in names else names[0]))
-    with transaction() as session:
-        models = sorted(registry.device_models(session), key=lambda model: (model.kind == "cpu", model.slug))
-        slug = device_model or (models[0].slug if models else None)
-        answer, refusal = None, None
-        if shape and slug:
-            try:
-                answer = _answer(session, request, (kernel or "gemm", slug, shape, dtype or "float32", options), models)
-            except (InvalidProblemError, InvalidRequestError, NoConfigurationError, NotFoundError) as error:
-                refusal = str(error)
-    return page(
+    models = await run_in_threadpool(_models)
+    slug = device_model or (models[0].slug if models else None)
+    answer, refusal = None, None
+    if shape and slug:
+        try:
+            best = await _best(request, (kernel or "gemm", slug, shape, dtype or "float32", options))
+            answer = await run_in_threadpool(_answer, request, best, slug, models)
+        except CallerLeftError:
+            return HTMLResponse(status_code=CALLER_LEFT)
+        except (InvalidProblemError, InvalidRequestError, NoConfigurationError, NotFoundError) as error:
+            refusal = str(error)
+    return await run_in_threadpool(
+        page,
         "ask.html",
         status=422 if refusal else 200,
         kernels=names,
@@ -80,35 +86,45 @@ def ask(
     )
 
 
-def _answer(
-    session: Session,
-    request: Request,
-    query: tuple[str, str, str, str, str | None],
-    models: list[DeviceModelAnswer],
-) -> dict[str, Any]:
-    """The answer, its source and its snippets; raises like `find_best`."""
+def _models() -> list[DeviceModelAnswer]:
+    with transaction() as session:
+        return sorted(registry.device_models(session), key=lambda model: (model.kind == "cpu", model.slug))
+
+
+async def _best(request: Request, query: tuple[str, str, str, str, str | None]) -> BestAnswer:
+    """The answer; raises like `find_best`."""
     name, slug, shape, dtype, options = query
+    sizes = shape_of(shape, catalog.kernel_named(name).axes)
+    asked = await run_in_threadpool(Asked.of, name, slug, [sizes], dtype, parse_options(options))
+    answers = await request.app.state.answered(request, asked)
+    return BestAnswer.model_validate_json(answers[0].as_json)
+
+
+def _answer(request: Request, best: BestAnswer, slug: str, models: list[DeviceModelAnswer]) -> dict[str, Any]:
+    """What the page shows of the answer: its source and its snippets."""
+    name = best.problem.kernel
     declared = catalog.kernel_named(name)
-    best = find_best(session, name, slug, shape_of(shape, declared.axes), dtype, parse_options(options))
-    source = catalog.source(
-        session,
-        name,
-        best.variant,
-        best.problem.shape,
-        best.problem.dtype,
-        best.problem.options,
-        values=best.configuration,
-        source_hash=best.source_hash,
-    )
+    is_exact = best.match is Match.EXACT and best.study_id is not None
+    with transaction() as session:
+        source = catalog.source(
+            session,
+            name,
+            best.variant,
+            best.problem.shape,
+            best.problem.dtype,
+            best.problem.options,
+            values=best.configuration,
+            source_hash=best.source_hash,
+        )
+        found = settled(session, best.study_id) if is_exact and best.study_id is not None else None
+        devices = registry.devices(session)
     base_url = own_url(request)
     path = views.best_path(best.problem, slug)
     model = next((model for model in models if model.slug == slug), None)
-    is_exact = best.match is Match.EXACT and best.study_id is not None
-    found = settled(session, best.study_id) if is_exact and best.study_id is not None else None
     return {
         "best": best,
         "device_model": slug,
-        "how": HOW[best.match] if best.shipped is None else _from_shipped(best),
+        "how": _how(best),
         "whose": _whose(best, slug),
         "slowdown": found.slowdown if found else None,
         "history_path": views.history_path(best.problem),
@@ -123,9 +139,15 @@ def _answer(
         "own_program": _own_program(declared, best, model),
         "command": snippets.tune_command(best.problem, slug),
         "job": best.problem.model_dump(mode="json") | {"device_model": slug},
-        "is_served": any(device.alive for device in registry.devices(session) if device.model == slug),
+        "is_served": any(device.alive for device in devices if device.model == slug),
         "study_path": f"/studies/{best.study_id}" if best.study_id is not None else None,
     }
+
+
+def _how(best: BestAnswer) -> str:
+    """How the answer was found."""
+    how = HOW[best.match] if best.shipped is None else _from_shipped(best)
+    return f"{how} A prediction is being computed: look it up again in some seconds." if best.pending else how
 
 
 def _from_shipped(best: BestAnswer) -> str:

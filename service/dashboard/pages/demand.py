@@ -107,6 +107,7 @@ def demand_line(row: AnsweredDemand) -> dict[str, Any]:
         "meaning": MATCHES[row.match][1] if row.match else None,
         "expected_loss": row.expected_loss,
         "refused": row.refused,
+        "pending": row.pending,
         "job_path": f"/jobs/{row.job_id}" if row.job_id else None,
         "ask_path": views.ask_path(problem, requested.device_model),
         "body": problem.model_dump(mode="json") | {"device_model": requested.device_model},

@@ -65,9 +65,9 @@ class BestQuery:
         return LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=launch.shared_bytes)
 
 
-def stored_answer(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer | None:
-    """The answer from this row, or None where its configuration does not fit the requested problem."""
-    return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
+def first_usable(asked: BestQuery, rows: Sequence[StoredBest], match: Match) -> BestAnswer | None:
+    """The answer from the first of the rows whose configuration fits the requested problem; None where none does."""
+    return next((answer_by(asked, row, match) for row in rows if asked.is_member(row.configuration)), None)
 
 
 def answer_by(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer:
@@ -105,6 +105,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "source_hash": best.source.source_hash,
         "study_id": best.study_id,
         "trial_number": best.trial_number,
+        "pending": False,
     }
     return {name: fields[name] for name in BestAnswer.model_fields}
 
@@ -147,8 +148,10 @@ def transferred_answer(asked: BestQuery, prediction: Prediction, there: str) -> 
     return elsewhere.model_copy(update={"match": Match.TRANSFERRED, "device_model": there} | unknown)
 
 
-def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
+def default_answers(asked: Sequence[BestQuery], *, is_search_allowed: bool = True) -> dict[str, BestAnswer]:
     """The kernel's default configuration for each problem, by problem hash; none was measured here.
+
+    Where no variant's default fits, another is searched for; if that is not allowed, the problem is left out.
 
     Raises NoConfigurationError where no variant runs, InvalidRequestError where the search would take too long.
     """
@@ -156,6 +159,8 @@ def default_answers(asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:
     for query in asked:
         configuration = declared_default(query)
         if configuration is None:
+            if not is_search_allowed:
+                continue
             if points > MOST_POINTS:
                 reason = f"no default fits {query.problem} and many shapes before it; ask for fewer such shapes."
                 raise InvalidRequestError("shapes", reason)

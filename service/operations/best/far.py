@@ -31,13 +31,13 @@ def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
     return larger <= FARTHEST * smaller
 
 
-def choose(asked: BestQuery, rows: Sequence[StoredBest], tiles: Tiles | None = None) -> StoredBest | None:
+def choose(asked: BestQuery, rows: Sequence[StoredBest]) -> StoredBest | None:
     """The row that should be fastest for the requested problem; None where the default should.
 
-    `rows`: the nearest first. `tiles`: kept from earlier questions with this dtype and these options, which saves time.
+    `rows`: the nearest first.
     """
     try:
-        expected_ms = list(_expected_ms(asked, rows, tiles or Tiles(asked.kernel)))
+        expected_ms = list(_expected_ms(asked, rows, Tiles(asked.kernel)))
     except (ArithmeticError, LookupError, ValueError):  # a user's kernel whose functions fail for other shapes
         return rows[0]
     place = min(range(len(expected_ms)), key=expected_ms.__getitem__)

@@ -10,39 +10,90 @@ A stored configuration is returned only where it is in the requested problem's s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
-from sqlalchemy.orm import Session
+import numpy as np
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import (
     BestQuery,
     answer_by,
-    default_answers,
+    first_usable,
     predicted_answer,
-    stored_answer,
 )
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.rows import TRIED, TRIED_FIRST, EnvironmentFilter, TunedShapes
-from tilewright.service.operations.best.source import BestRows, DatabaseRows
+from tilewright.service.operations.best.source import DatabaseRows, Effort
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.registry import default_device_model
-
-T = TypeVar("T")
+from tilewright.service.operations.transaction import Reading, transaction
 
 MAX_SHAPES = 1000
 """The most shapes that one batch may hold."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Problems of one kernel, dtype and options that are looked up on one device model, in these environments."""
+
+    kernel: Kernel
+    device_model: str
+    problems: tuple[Problem, ...]
+    environment: EnvironmentFilter
+
+    @classmethod
+    def of(
+        cls,
+        kernel: str,
+        device_model: str | None,
+        shapes: Sequence[Mapping[str, int]],
+        dtype: str = "float32",
+        options: Mapping[str, OptionValue] | None = None,
+        *,
+        driver: str | None = None,
+        toolkit: str | None = None,
+        reading: Reading = transaction,
+    ) -> Asked:
+        """These shapes; `device_model` None means the only one with devices.
+
+        Raises NotFoundError for an unknown kernel or device model, InvalidProblemError for anything else in a problem:
+        it names the place of a shape among several.
+        """
+        declared = kernel_named(kernel)
+        problems = tuple(_problems(declared, shapes, dtype, options))
+        if device_model is None:
+            with reading() as session:
+                device_model = default_device_model(session)
+        return cls(declared, device_model, problems, EnvironmentFilter(driver, toolkit))
+
+    def rows(
+        self, reading: Reading = transaction, effort: Effort = Effort.ALL, until: float | None = None
+    ) -> DatabaseRows:
+        """Where its answers are looked for."""
+        return DatabaseRows(self.kernel, self.device_model, self.environment, reading, effort, until)
+
+
+def _problems(
+    kernel: Kernel, shapes: Sequence[Mapping[str, int]], dtype: str, options: Mapping[str, OptionValue] | None
+) -> Iterator[Problem]:
+    for place, shape in enumerate(shapes):
+        try:
+            yield kernel.problem(shape, dtype, options)
+        except InvalidProblemError as error:
+            if len(shapes) == 1 or not error.field.startswith("shape"):
+                raise
+            field = error.field.replace("shape", f"shapes.{place}", 1)
+            raise InvalidProblemError(field, error.reason, error.example) from error
+
+
 def find_best(
-    session: Session,
     kernel: str,
     device_model: str | None,
     shape: Mapping[str, int],
@@ -51,20 +102,17 @@ def find_best(
     *,
     driver: str | None = None,
     toolkit: str | None = None,
+    reading: Reading = transaction,
 ) -> BestAnswer:
-    """The best known configuration for one problem; `device_model` None means the only one with devices.
+    """The best known configuration for one problem, predicted by this process where it must be.
 
-    Raises NotFoundError for an unknown kernel or device model, InvalidProblemError for anything else in the problem,
-    NoConfigurationError where no variant runs on that model.
+    Raises like `Asked.of`, and NoConfigurationError where no variant runs on that model.
     """
-    declared = kernel_named(kernel)
-    problem = declared.problem(shape, dtype, options)
-    environment = EnvironmentFilter(driver, toolkit)
-    return find_in(_rows(session, declared, device_model, environment), [problem])[0]
+    more = {"driver": driver, "toolkit": toolkit}
+    return find_best_batch(kernel, device_model, [shape], dtype, options, **more, reading=reading)[0]
 
 
 def find_best_batch(
-    session: Session,
     kernel: str,
     device_model: str | None,
     shapes: Sequence[Mapping[str, int]],
@@ -73,41 +121,19 @@ def find_best_batch(
     *,
     driver: str | None = None,
     toolkit: str | None = None,
-    known: Callable[[Problem], BestAnswer | T | None] | None = None,
-) -> list[BestAnswer | T]:
-    """One answer per shape, in order, with a handful of queries in all; raises like `find_best`, naming the shape.
-
-    `known`: gives the answers that need no query; they equal those from the database.
-    """
-    declared = kernel_named(kernel)
-    if not 1 <= len(shapes) <= MAX_SHAPES:
-        raise InvalidRequestError("shapes", f"must hold 1 to {MAX_SHAPES} shapes.")
-    problems = []
-    for place, shape in enumerate(shapes):
-        try:
-            problems.append(declared.problem(shape, dtype, options))
-        except InvalidProblemError as error:
-            if not error.field.startswith("shape"):
-                raise
-            field = error.field.replace("shape", f"shapes.{place}", 1)
-            raise InvalidProblemError(field, error.reason, error.example) from error
-    answers = [None if known is None else known(problem) for problem in problems]
-    missing = [problem for problem, answer in zip(problems, answers, strict=True) if answer is None]
-    environment = EnvironmentFilter(driver, toolkit)
-    looked_up = iter(find_in(_rows(session, declared, device_model, environment), missing) if missing else [])
-    return [next(looked_up) if answer is None else answer for answer in answers]
+    reading: Reading = transaction,
+) -> list[BestAnswer]:
+    """One answer per shape, in order, with a handful of queries in all; raises like `find_best`."""
+    asked = Asked.of(kernel, device_model, shapes, dtype, options, driver=driver, toolkit=toolkit, reading=reading)
+    found = find_in(asked.rows(reading), asked.problems)
+    return [found[problem.hash] for problem in asked.problems]
 
 
-def _rows(session: Session, kernel: Kernel, device_model: str | None, environment: EnvironmentFilter) -> DatabaseRows:
-    slug = device_model if device_model is not None else default_device_model(session)
-    return DatabaseRows(session, kernel, slug, environment)
-
-
-def find_in(rows: BestRows, problems: Sequence[Problem]) -> list[BestAnswer]:
-    """The answer for each problem, all of the rows' kernel, from the database's rows or those in memory."""
+def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
+    """The answers by problem hash, all of the rows' kernel; those are left out that the rows do not compute."""
     answers: dict[str, BestAnswer] = {}
-    for problem, row, limits in rows.exact(problems):
-        answer = stored_answer(rows.query(problem, limits), row, Match.EXACT)
+    for problem, stored, limits in rows.exact(problems):
+        answer = first_usable(rows.query(problem, limits), stored, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
@@ -118,45 +144,59 @@ def find_in(rows: BestRows, problems: Sequence[Problem]) -> list[BestAnswer]:
             by_axes.setdefault((*(axis for axis, _ in problem.sizes), *problem.rules), []).append(problem)
     for alike in by_axes.values():
         answers |= _without_exact(rows, alike)
-    return [answers[problem.hash] for problem in problems]
+    return answers
 
 
-def _of_dense(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
+def nearest_first(rows: DatabaseRows, problems: Sequence[Problem]) -> list[int]:
+    """The places of these problems, those first that are nearest to a tuned problem or to a shipped record of one."""
+    first = problems[0]
+    known = rows.known_sizes(first)
+    distances = []
+    for problem in problems:
+        is_alike = problem.sizes and [axis for axis, _ in problem.sizes] == [axis for axis, _ in first.sizes]
+        asked = np.log(np.array([size for _, size in problem.sizes], dtype=np.float64))
+        is_ranked = is_alike and len(known)
+        distances.append(float(np.abs(known - asked).sum(axis=1).min()) if is_ranked else math.inf)
+    return sorted(range(len(problems)), key=distances.__getitem__)
+
+
+def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """For arrays with gaps, by problem hash: the best of the same problem without any, where it fits."""
     with_gaps = [problem for problem in problems if problem.dense != problem]
     by_dense = {problem.dense: problem for problem in with_gaps}
     answers: dict[str, BestAnswer] = {}
-    for dense, row, limits in rows.exact(list(by_dense)) if by_dense else ():
+    for dense, stored, limits in rows.exact(list(by_dense)) if by_dense else ():
         for problem in (p for p in with_gaps if p.dense == dense):
-            answer = stored_answer(rows.query(problem, limits), row, Match.NEAREST)
+            answer = first_usable(rows.query(problem, limits), stored, Match.NEAREST)
             answers |= {} if answer is None else {problem.hash: answer}
     return answers
 
 
-def _without_exact(rows: BestRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
+def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
     limits = rows.limits
     asked = {problem.hash: rows.query(problem, limits) for problem in problems}
-    tuned = rows.tuned(problems[0], transferred=False)
-    predicted = rows.predicted(tuned, list(asked.values()))
-    answers = {p.hash: predicted_answer(asked[p.hash], predicted[p]) for p in problems if p in predicted}
+    predicted = rows.predicted(list(asked.values()))
+    answers = {p.hash: predicted_answer(asked[p.hash], made) for p, made in predicted.items() if made is not None}
+    others = [asked[p.hash] for p, made in predicted.items() if made is None]
 
     def unanswered() -> list[BestQuery]:
-        return [query for hashed, query in asked.items() if hashed not in answers]
+        return [query for query in others if query.problem.hash not in answers]
 
     for match in (Match.NEAREST, Match.TRANSFERRED):
         if not unanswered():
             break
-        if match is Match.TRANSFERRED:
-            tuned = rows.tuned(problems[0], transferred=True)
+        tuned = rows.tuned(problems[0], transferred=match is Match.TRANSFERRED)
         answers |= _by_distance(rows, match, tuned, unanswered())
     if unanswered():
-        answers |= rows.from_other_models(unanswered())
-    return answers | default_answers(unanswered())
+        elsewhere = rows.from_other_models(unanswered())
+        answers |= {hashed: answer for hashed, answer in elsewhere.items() if answer is not None}
+        answers |= rows.defaults([query for query in unanswered() if query.problem.hash in elsewhere])
+    return answers
 
 
 def _by_distance(
-    source: BestRows, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
+    source: DatabaseRows, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
     """For each problem the answer from the nearest tuned one whose configuration fits it, where there is one."""
     places = {query.problem.hash: tuned.nearest(query.problem, TRIED) for query in asked}
@@ -178,8 +218,8 @@ def _by_distance(
     return answers
 
 
-def _from_afar(source: BestRows, asked: BestQuery, rows: Sequence[StoredBest]) -> dict[str, BestAnswer]:
-    chosen = choose(asked, rows, source.tiles(asked.problem))
+def _from_afar(source: DatabaseRows, asked: BestQuery, rows: Sequence[StoredBest]) -> Mapping[str, BestAnswer]:
+    chosen = choose(asked, rows)
     if chosen is None:
-        return default_answers([asked])
+        return source.defaults([asked])
     return {asked.problem.hash: answer_by(asked, chosen, Match.ESTIMATED)}

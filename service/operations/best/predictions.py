@@ -1,234 +1,189 @@
-"""Predicts the best configuration of an untuned shape from the trials of tuned ones; kept until another is tuned."""
+"""Predicts the best configuration of an untuned shape from the trials of tuned ones.
+
+A fit to many shapes takes seconds. It is made once: this process keeps the last few predictors, and the database keeps
+the fits, by a hash of the records that they were made to, so that no other process and no restart makes them again.
+Nothing here holds a transaction open while it computes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any
+import hashlib
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from sqlalchemy import func, literal, select
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.predictors import Predictors
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations.best.records import records_of
 from tilewright.service.operations.best.rows import TunedShapes, count_retracted
-from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
-from tilewright.service.operations.studies.rows import barred
+from tilewright.service.operations.transaction import Reading, refuse_in_transaction
 from tilewright.service.store import models
-from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
 from tilewright.tuner.predict.shipped import undisplaced
+from tilewright.tuner.predict.stored_fit import packed, records_hash, unpacked
+
+logger = logging.getLogger(__name__)
 
 MOST_SHAPES = 300
 """How many tuned shapes, the newest, a predictor is fitted to: fitting to so many takes about two seconds."""
 
-FEWEST_TRIALS = 8
-"""A shape with fewer measured trials is not used for predictions: it says too little about other shapes."""
+KEPT_PREDICTORS, KEPT_PREDICTIONS = 8, 16_384
+"""The most a process keeps: a predictor of 60 shapes of gemm takes 35 to 45 MB, most of it the matrix."""
 
-_PREDICTORS = Predictors()
+KEPT_FITS = 2
+"""Fits that the database keeps of a kernel, dtype and options on one device model, the newest, of some 13 MB each."""
 
-
-def predictions(
-    session: Session,
-    kernel: Kernel,
-    limits: Limits,
-    model_id: int,
-    tuned: TunedShapes,
-    asked: Mapping[Problem, Callable[[Configuration], bool]],
-    *,
-    shipped: Sequence[Record] = (),
-) -> dict[Problem, Prediction]:
-    """A prediction for each problem where the tuned and the shipped shapes allow one; all share dtype and options.
-
-    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of that device model. Each
-    of its shapes takes the place of the nearest shipped one.
-    """
-    if not asked or not enough(max(len(tuned.ids), len(shipped))):
-        return {}
-    ids = tuple(int(i) for i in tuned.ids[:MOST_SHAPES])  # the newest come first
-    retracted = count_retracted(session, kernel.name, model_id)  # before the trials are read: see _series
-    series = _series(kernel, limits, next(iter(asked)), retracted, _helpers(shipped))
-    fitted = _PREDICTORS.fitted(
-        session,
-        series,
-        ids,
-        lambda reading: _fitted(reading, kernel, limits, ids, shipped),
-        lambda older: _may_stand_in(session, older, ids),
-    )
-    predicted = {
-        problem: _PREDICTORS.answer(series, fitted, problem, lambda by, p=problem, a=admits: by.predict(p, a))  # type: ignore[misc]
-        for problem, admits in asked.items()
-    }
-    return {problem: prediction for problem, prediction in predicted.items() if prediction is not None}
+Admits = Callable[[Configuration], bool]
 
 
-class RememberedPredictions:
-    """Earlier results of `predictions` for one kernel, dtype and options on one device model."""
+@dataclass(frozen=True)
+class Series:
+    """What a predictor is for: a kernel with the sizes, dtype and options of `like` on one device model."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        limits: Limits,
-        retracted: int,
-        ids: Iterable[int],
-        shipped: Callable[[int, Problem], Sequence[Record]] = lambda *_: (),
-    ) -> None:
-        """`ids`: of the best rows, the newest first. `retracted`: as `count_retracted` counts them.
+    kernel: Kernel
+    limits: Limits
+    model_id: int | None  # None: of a device model that only shipped records know
+    like: Problem
 
-        `shipped`: the shipped records that help with such a problem beside so many tuned shapes.
-        """
-        self._kernel, self._limits, self._retracted, self._shipped = kernel, limits, retracted, shipped
-        self._ids = tuple(int(i) for i in islice(ids, MOST_SHAPES))
-        self._helpers: int | None = None
-        self._says_nothing = False
+    @property
+    def key(self) -> Hashable:
+        """Equal for series whose fits are interchangeable."""
+        axes = (*(axis for axis, _ in self.like.sizes), *self.like.rules)
+        sources = tuple(source_keys(self.kernel).values())
+        return self.kernel.name, sources, self.limits, self.model_id, self.like.dtype, self.like.option_items, axes
 
-    def answer(self, problem: Problem) -> tuple[bool, Prediction | None]:
-        """Whether `predictions` has an earlier result for the problem, and that result."""
-        if self._says_nothing:
-            return True, None
-        if self._helpers is None:  # the same for all problems that it is asked about
-            shipped = self._shipped(len(self._ids), problem)
-            self._says_nothing = not enough(max(len(self._ids), len(shipped)))
-            self._helpers = _helpers(shipped)
-            return self.answer(problem)
-        series = _series(self._kernel, self._limits, problem, self._retracted, self._helpers)
-        is_known, fitted, prediction = _PREDICTORS.known(series, self._ids, problem)
-        self._says_nothing = fitted is not None and fitted.predictor is None
-        return is_known, prediction
-
-
-def _helpers(shipped: Sequence[Record]) -> int:
-    """A number that tells sets of shipped records of one kernel apart."""
-    return hash(tuple((record.shipped, record.problem) for record in shipped))
-
-
-def _series(kernel: Kernel, limits: Limits, like: Problem, retracted: int, helpers: int) -> Hashable:
-    # A superseded best that is retracted leaves those that stand as they were, but the fits to its study have its time.
-    axes = (*(axis for axis, _ in like.sizes), *like.rules)
-    sources = tuple(source_keys(kernel).values())
-    return kernel.name, sources, limits, like.dtype, like.option_items, axes, retracted, helpers
-
-
-def _may_stand_in(session: Session, older: Sequence[int], ids: Sequence[int]) -> bool:
-    """Whether an older fit may answer for now: only newer bests were added since.
-
-    What is gone was superseded by one of them, or fell off the end; a retracted best must not be predicted from.
-    """
-    known, now = set(older), set(ids)
-    if not known:
-        return True  # it rests on shipped records alone
-    if known.isdisjoint(now) or any(new <= max(known) for new in now - known):
-        return False  # of another device model, or of an environment that somebody insisted on
-    oldest = min(now) if len(now) == MOST_SHAPES else 0
-    gone = [row for row in known - now if row >= oldest]
-    best = models.BestConfiguration
-    superseded = select(func.count()).where(
-        best.id.in_(gone), best.superseded_by_id.is_not(None), best.retracted_at.is_(None)
-    )
-    return not gone or session.scalar(superseded) == len(gone)
-
-
-def _fitted(
-    session: Session, kernel: Kernel, limits: Limits, ids: Sequence[int], shipped: Sequence[Record]
-) -> tuple[Predictor | None, int]:
-    own = _records(session, kernel, ids) if ids else []
-    records = [*own, *undisplaced(shipped, own, lambda record: dict(kernel.plain(record.problem).sizes))]
-    trials = sum(len(record.times_ms) for record in records)
-    return Predictor(kernel, limits, records) if enough(len(records)) else None, trials
-
-
-def _records(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Record]:
-    """The measured trials behind these best rows, as today's sources got them; of one problem the newest study."""
-    best, trial = models.BestConfiguration, models.Trial
-    rows = session.execute(
-        select(
-            best.id,
-            models.Problem.shape,
-            models.Problem.dtype,
-            models.Problem.options,
-            trial.study_id,
-            models.Environment.origin,
-            best.library_name,
-            best.library_ms,
-        )
-        .join(best.problem)
-        .join(best.trial)
-        .join(best.environment)
-        .where(best.id.in_(ids))
-        .order_by(models.Environment.origin.is_not(None), best.id.desc())  # measured here before imported
-    ).all()
-    newest: dict[Problem, Any] = {}
-    for row in rows:
-        newest.setdefault(kernel.problem(row.shape, row.dtype, row.options), row)
-    trials = _trials(session, kernel, {row.study_id for row in newest.values()})
-    records = [
-        replace(trials[row.study_id].record(problem, row.origin), library=_library(row.library_name, row.library_ms))
-        for problem, row in newest.items()
-    ]
-    return [record for record in records if len(record.times_ms) >= FEWEST_TRIALS]
-
-
-def _library(name: str | None, time_ms: float | None) -> LibraryTime | None:
-    return None if name is None or time_ms is None else LibraryTime(name, time_ms)
+    @property
+    def name(self) -> str:
+        """A short text that tells the series apart whatever its sources: newer fits replace older ones of that name."""
+        axes = [axis for axis, _ in self.like.sizes]
+        words = (self.kernel.name, self.model_id, repr(self.limits), self.like.dtype, self.like.option_items)
+        return hashlib.sha256(repr((*words, axes, self.like.rules)).encode()).hexdigest()
 
 
 @dataclass
-class _Trials:
-    """The trials of one study as predictions use them."""
+class Predictors:
+    """The predictors and predictions that this process made last, by one thread at a time."""
 
-    failed: set[Configuration]
-    times_ms: dict[Configuration, float] = field(default_factory=dict)
-    registers: dict[Configuration, int] = field(default_factory=dict)
+    predictors: OrderedDict[Hashable, Predictor | None] = field(default_factory=OrderedDict)
+    predictions: OrderedDict[Hashable, Prediction | None] = field(default_factory=OrderedDict)
 
-    def add(self, configuration: Configuration, time_ms: float | None, registers: int | None) -> None:
-        """Takes one trial."""
-        if time_ms is None:
-            self.failed.add(configuration)
-        elif configuration not in self.failed:
-            self.times_ms[configuration] = time_ms
-            if registers:
-                self.registers[configuration] = registers
+    def keep_predictor(self, key: Hashable, predictor: Predictor | None) -> None:
+        """Keeps it in place of the one that was used least recently."""
+        self.predictors[key] = predictor
+        while len(self.predictors) > KEPT_PREDICTORS:
+            self.predictors.popitem(last=False)
 
-    def record(self, problem: Problem, origin: str | None) -> Record:
-        """As a predictor takes them."""
-        return Record(problem, self.times_ms, self.registers, frozenset(self.failed), origin)
+    def keep_prediction(self, key: Hashable, prediction: Prediction | None) -> None:
+        """The same for a prediction."""
+        self.predictions[key] = prediction
+        while len(self.predictions) > KEPT_PREDICTIONS:
+            self.predictions.popitem(last=False)
 
 
-def _trials(session: Session, kernel: Kernel, studies: Collection[int]) -> dict[int, _Trials]:
-    """Measured and failed configurations by study; failures come from trials, finals and retracted bests."""
-    trial = models.Trial
-    current = kernel_variant_ids(session, kernel).values()
-    rows = session.execute(
-        select(trial.study_id, trial.configuration, trial.time_ms, trial.registers)
-        .where(
-            trial.study_id.in_(studies),
-            trial.kernel_variant_id.in_(current),
-            trial.outcome != Outcome.CONSTRAINT_VIOLATED,  # which says nothing of other problems
-        )
-        .order_by(trial.id)  # of two as good ones the first is predicted: every process must see the same
-    )
-    by_study = {study: _Trials(set()) for study in studies}
-    for study in _with_fallen(session, studies):
-        by_study[study].failed |= barred(session, study)
-    for row in rows:
-        by_study[row.study_id].add(Configuration.from_json(row.configuration), row.time_ms, row.registers)
-    return by_study
+_KEPT = Predictors()
+_ALONE = threading.RLock()
 
 
-def _with_fallen(session: Session, studies: Collection[int]) -> set[int]:
-    """The studies in which a finalist failed at last, or from which a best was retracted."""
-    job, best, trial = models.TuningJob, models.BestConfiguration, models.Trial
-    has_fallen = func.jsonb_array_length(func.coalesce(job.result["dropped"], literal([], JSONB))) > 0
-    fallen = session.scalars(select(job.study_id).where(job.study_id.in_(studies), has_fallen))
-    retracted = session.scalars(
-        select(trial.study_id)
-        .join(best, best.trial_id == trial.id)
-        .where(trial.study_id.in_(studies), best.retracted_at.is_not(None))
-    )
-    return {study for study in (*fallen, *retracted) if study is not None}
+def predictions(
+    reading: Reading,
+    series: Series,
+    tuned: TunedShapes,
+    asked: Mapping[Problem, Admits],
+    *,
+    shipped: Sequence[Record] = (),
+    until: float | None = None,
+    is_stored: bool = True,
+) -> dict[Problem, Prediction | None]:
+    """For each problem its prediction, or None where the tuned and the shipped shapes allow none.
+
+    `asked` says of each problem which configurations it admits, `tuned` holds the best rows of the device model. Each
+    of its shapes takes the place of the nearest shipped one. `until`: from this moment of `time.monotonic` on, no
+    further prediction is begun, except for a first one; the nearest to what is tuned are made first, the others are
+    left out. `is_stored`: whether the fit is kept in the database.
+    """
+    if not asked or not enough(max(len(tuned.ids), len(shipped))):
+        return dict.fromkeys(asked)
+    ids = tuple(int(i) for i in tuned.ids[:MOST_SHAPES])  # the newest come first
+    with reading() as session:
+        retracted = count_retracted(session, series.kernel.name, series.model_id)
+    # A superseded best that is retracted leaves those that stand as they were, but fits to its study have its time.
+    helpers = hash(tuple((record.shipped, record.problem) for record in shipped))
+    key = (series.key, ids, retracted, helpers)
+    refuse_in_transaction("a prediction")
+    with _ALONE:
+        predictor = _predictor(reading, series, key, ids, shipped, is_stored=is_stored)
+        if predictor is None:
+            return dict.fromkeys(asked)
+        made: dict[Problem, Prediction | None] = {}
+        for problem in predictor.nearest_first(list(asked)) if until is not None else asked:
+            if until is not None and made and time.monotonic() >= until:
+                break
+            made[problem] = _prediction((key, problem), predictor, problem, asked[problem])
+    return made
+
+
+def _prediction(key: Hashable, predictor: Predictor, problem: Problem, admits: Admits) -> Prediction | None:
+    if key in _KEPT.predictions:
+        _KEPT.predictions.move_to_end(key)
+        return _KEPT.predictions[key]
+    prediction = predictor.predict(problem, admits)
+    _KEPT.keep_prediction(key, prediction)
+    return prediction
+
+
+def _predictor(
+    reading: Reading, series: Series, key: Hashable, ids: Sequence[int], shipped: Sequence[Record], *, is_stored: bool
+) -> Predictor | None:
+    """The predictor kept here, or by the fit kept in the database, or fitted now; None for too few trials."""
+    if key in _KEPT.predictors:
+        _KEPT.predictors.move_to_end(key)
+        return _KEPT.predictors[key]
+    kernel = series.kernel
+    own: list[Record] = []
+    if ids:
+        with reading() as session:
+            own = records_of(session, kernel, ids)
+    records = [*own, *undisplaced(shipped, own, lambda record: dict(kernel.plain(record.problem).sizes))]
+    predictor = _fitted(reading, series, records, is_stored=is_stored) if enough(len(records)) else None
+    _KEPT.keep_predictor(key, predictor)
+    return predictor
+
+
+def _fitted(reading: Reading, series: Series, records: Sequence[Record], *, is_stored: bool) -> Predictor:
+    digest = records_hash(series.kernel, series.limits, records)
+    table = models.Predictor
+    with reading() as session:
+        stored = session.scalar(select(table.arrays).where(table.records_hash == digest)) if is_stored else None
+    if stored is not None:
+        return Predictor(series.kernel, series.limits, records, unpacked(stored))
+    began_s = time.monotonic()
+    predictor = Predictor(series.kernel, series.limits, records)
+    seconds = time.monotonic() - began_s
+    logger.info("Fitted a predictor of %s to %d shapes in %.1f s.", series.kernel.name, len(records), seconds)
+    if is_stored:
+        try:
+            with reading() as session:
+                _store(session, series.name, digest, packed(predictor.fit))
+        except (DatabaseUnavailableError, SQLAlchemyError) as error:  # such as a role that may only read
+            logger.warning("The predictor of %s was not stored: %s", series.kernel.name, error)
+    return predictor
+
+
+def _store(session: Session, series: str, digest: str, arrays: bytes) -> None:
+    """Adds the fit; of those before it in the series the newest stay."""
+    table = models.Predictor
+    row = insert(table).values(records_hash=digest, series=series, arrays=arrays)
+    session.execute(row.on_conflict_do_nothing())
+    kept = select(table.records_hash).where(table.series == series).order_by(table.fitted_at.desc()).limit(KEPT_FITS)
+    session.execute(delete(table).where(table.series == series, table.records_hash.not_in(kept)))

@@ -23,11 +23,12 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.predictions import predictions
+from tilewright.service.operations.best.predictions import Series, predictions
 from tilewright.service.operations.best.rows import MAX_RANKED, EnvironmentFilter, alike, model_distance, similar_shapes
 from tilewright.service.operations.best.shipped import ANY, shipped_elsewhere, shipped_records
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.studies.rows import barred, prior_trials
+from tilewright.service.operations.transaction import Reading
 from tilewright.service.store import models
 from tilewright.tuner.predict.shipped import MOST_GUESSED_FROM, nearest_of
 from tilewright.tuner.search import Prior
@@ -79,7 +80,7 @@ def winners(session: Session, kernel: Kernel, problem: Problem, study: models.St
 
 
 def guess(
-    session: Session, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None
+    reading: Reading, kernel: Kernel, problem: Problem, device: str, variants: Sequence[str] | None
 ) -> Configuration | None:
     """The configuration of these variants that is predicted, as by `best`, to be fastest on the device of this UUID.
 
@@ -87,8 +88,9 @@ def guess(
     search tries first is measured. None where there are too few.
     """
     there = models.DeviceModel
-    model = session.scalars(select(there).join(models.Device).where(models.Device.uuid == device)).one()
-    tuned = similar_shapes(session, kernel, problem, model, EnvironmentFilter(), transferred=False)
+    with reading() as session:
+        model = session.scalars(select(there).join(models.Device).where(models.Device.uuid == device)).one()
+        tuned = similar_shapes(session, kernel, problem, model, EnvironmentFilter(), transferred=False)
     near = replace(tuned, ids=tuned.ids[np.isin(tuned.ids, tuned.nearest(problem, MOST_GUESSED_FROM))])
     limits = limits_of(model)
     space = kernel.space(problem, limits, variants)
@@ -96,8 +98,11 @@ def guess(
     elsewhere = None if shipped else shipped_elsewhere(kernel, model, problem, ANY)
     shipped = shipped if elsewhere is None else elsewhere.records
     helpers = nearest_of(kernel, problem, shipped)
-    predicted = predictions(session, kernel, limits, model.id, near, {problem: space.__contains__}, shipped=helpers)
-    return predicted[problem].configuration if problem in predicted else None
+    series = Series(kernel, limits, model.id, problem)
+    asked = {problem: space.__contains__}
+    # Of shapes that are near this one alone: nobody will ask for the same fit.
+    predicted = predictions(reading, series, near, asked, shipped=helpers, is_stored=False)[problem]
+    return None if predicted is None else predicted.configuration
 
 
 def _older(session: Session, kernel: Kernel, study: models.Study) -> list[Prior]:

@@ -61,8 +61,8 @@ def full_rows(*more: Any, current: bool = True) -> Any:
 
 def exact_rows(
     session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
-) -> Iterator[tuple[Problem, StoredBest, models.DeviceModel]]:
-    """Each tuned problem with its row and its device model; of several environments the one to use."""
+) -> Iterator[tuple[Problem, list[StoredBest], models.DeviceModel]]:
+    """Each tuned problem with its rows, the one to use first, and its device model."""
     by_hash = {problem.hash: problem for problem in problems}
     query = (
         full_rows(models.Problem.hash, models.DeviceModel)
@@ -71,26 +71,27 @@ def exact_rows(
     )
     for problem_hash, group in groupby(session.execute(query), key=lambda row: row[-2]):
         rows = list(group)
-        yield by_hash[problem_hash], preferred(kernel, [stored_best(row) for row in rows]), rows[0][-1]
+        yield by_hash[problem_hash], in_preference(kernel, [stored_best(row) for row in rows]), rows[0][-1]
 
 
-def preferred(kernel: Kernel, rows: Sequence[StoredBest]) -> StoredBest:
-    """The row to use among one problem's rows in several environments.
+def in_preference(kernel: Kernel, rows: Sequence[StoredBest]) -> list[StoredBest]:
+    """One problem's rows in several environments, the one to use first, where the problem admits its configuration.
 
-    Measured here before imported; fresh before stale; among stale ones the newest environment; then the fastest.
+    Measured here before imported; fresh before stale; among stale ones what was measured last; then the fastest. An
+    environment's number says nothing of that: a driver that was put back has its old one.
     """
     if len(rows) == 1:
-        return rows[0]
+        return list(rows)
     current = source_keys(kernel)
 
-    def rank(row: StoredBest) -> tuple[bool, bool, int, float]:
+    def rank(row: StoredBest) -> tuple[bool, bool, float, float]:
         stale = bool(row.seen.moved) or source_key(*row.source) != current.get(row.source.name)
-        return row.environment.origin is not None, stale, -row.environment_id if stale else 0, row.time_ms
+        return row.environment.origin is not None, stale, -row.verified_at.timestamp() if stale else 0, row.time_ms
 
-    return min(rows, key=rank)
+    return sorted(rows, key=rank)
 
 
-def count_retracted(session: Session, kernel: str, model_id: int) -> int:
+def count_retracted(session: Session, kernel: str, model_id: int | None) -> int:
     """How many bests of the kernel on the device model were retracted, superseded ones too; it only grows."""
     best = models.BestConfiguration
     query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
@@ -148,8 +149,9 @@ def similar_shapes(
     wanted: EnvironmentFilter,
     *,
     transferred: bool,
+    most: int = MAX_RANKED,
 ) -> TunedShapes:
-    """The tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind.
+    """The newest tuned problems with the kernel, dtype and options of `like`, on this model or on others of its kind.
 
     Of dense arrays; for a batch also those without one, which then has a size of 1.
     """
@@ -176,7 +178,7 @@ def similar_shapes(
             *wanted.conditions(),
         )
         .order_by(best.id.desc())
-        .limit(MAX_RANKED)
+        .limit(most)
     )
     rows = [tuple(row) for row in session.execute(query) if None not in row]  # of a kernel that had fewer axes once
     offsets = {kind: model_distance(model, *kind) for kind in {row[2:4] for row in rows}}

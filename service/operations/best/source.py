@@ -1,22 +1,28 @@
-"""Where find_best reads its rows: in the database, or in memory (`best_cache/shelf.py`)."""
+"""Where find_in reads its rows, and how much may be computed for an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import cached_property
-from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer
-from tilewright.service.operations.best.answer import BestQuery, transferred_answer
-from tilewright.service.operations.best.predictions import predictions
+from tilewright.service.operations.best.answer import (
+    BestQuery,
+    default_answers,
+    transferred_answer,
+)
+from tilewright.service.operations.best.predictions import MOST_SHAPES, Series, predictions
 from tilewright.service.operations.best.rows import (
+    MAX_RANKED,
     NOTHING_TUNED,
     EnvironmentFilter,
     TunedShapes,
@@ -27,109 +33,122 @@ from tilewright.service.operations.best.rows import (
 from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.registry import limits_of
+from tilewright.service.operations.transaction import Reading, transaction
 from tilewright.service.store import models
-from tilewright.tuner.predict.predictor import Prediction, enough
-from tilewright.tuner.predict.tiles import Tiles
+from tilewright.tuner.predict.predictor import Prediction, Record, enough
 
 
-class BestRows(Protocol):
-    """The results of one kernel on one device model that an answer is chosen from."""
+class Effort(Enum):
+    """What may be done for an answer. Predictions and the search for a default that fits take long."""
 
-    kernel: Kernel
-    slug: str
-
-    @property
-    def limits(self) -> Limits:
-        """The device model's limits; raises NotFoundError for an unknown one."""
-
-    def query(self, problem: Problem, limits: Limits) -> BestQuery:
-        """The question for that problem."""
-
-    def exact(self, problems: Sequence[Problem]) -> Iterable[tuple[Problem, StoredBest, Limits]]:
-        """Each tuned problem with the row to use and the device model's limits."""
-
-    def tuned(self, like: Problem, *, transferred: bool) -> TunedShapes:
-        """The tuned shapes that are ranked by distance, of this model or of others of its kind."""
-
-    def by_id(self, ids: Collection[int]) -> Mapping[int, StoredBest]:
-        """The rows that are still current, by id."""
-
-    def predicted(self, tuned: TunedShapes, asked: Sequence[BestQuery]) -> Mapping[Problem, Prediction]:
-        """Predictions for the problems that allow one."""
-
-    def tiles(self, like: Problem) -> Tiles | None:
-        """What estimates remember of problems like this one, where anything is kept."""
-
-    def from_other_models(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer]:
-        """Answers from shipped records of another device model, by problem hash, where there are any."""
+    ALL = auto()
+    LOOK_UP = auto()
+    """Problems that need either are left out."""
+    MEANWHILE = auto()
+    """Problems that need a prediction are answered without, and marked as pending."""
 
 
 @dataclass
 class DatabaseRows:
-    """The rows in the database, of the environments that the caller accepts."""
+    """The rows in the database, of the environments that the caller accepts; each read has a transaction of its own.
 
-    session: Session
+    `until`: the moment of `time.monotonic` after which no further prediction is begun.
+    """
+
     kernel: Kernel
     slug: str
     environment: EnvironmentFilter
+    reading: Reading = transaction
+    effort: Effort = Effort.ALL
+    until: float | None = None
+    pending: set[Problem] = field(default_factory=set)
 
     @cached_property
     def _model(self) -> models.DeviceModel:
         there = models.DeviceModel
-        row = self.session.scalars(select(there).where(there.slug == self.slug)).one_or_none()
-        row = row or shipped_model(self.slug)
-        if row is None:
-            known = self.session.scalars(select(there.slug).order_by(there.slug).limit(50)).all()
-            raise NotFoundError("device model", self.slug, sorted({*known, *shipped_slugs()}))
+        with self.reading() as session:
+            row = session.scalars(select(there).where(there.slug == self.slug)).one_or_none()
+            row = row or shipped_model(self.slug)
+            if row is None:
+                known = session.scalars(select(there.slug).order_by(there.slug).limit(50)).all()
+                raise NotFoundError("device model", self.slug, sorted({*known, *shipped_slugs()}))
         return row
 
     @property
     def limits(self) -> Limits:
-        """See BestRows."""
+        """The device model's limits; raises NotFoundError for an unknown one."""
         return limits_of(self._model)
 
     def query(self, problem: Problem, limits: Limits) -> BestQuery:
-        """See BestRows."""
+        """The question for that problem."""
         return BestQuery(self.kernel, problem, self.slug, limits)
 
-    def exact(self, problems: Sequence[Problem]) -> Iterable[tuple[Problem, StoredBest, Limits]]:
-        """See BestRows."""
-        for problem, row, model in exact_rows(self.session, self.kernel, self.slug, problems, self.environment):
-            yield problem, row, limits_of(model)
+    def exact(self, problems: Sequence[Problem]) -> list[tuple[Problem, list[StoredBest], Limits]]:
+        """Each tuned problem with its rows, the one to use first, and the device model's limits."""
+        with self.reading() as session:
+            rows = list(exact_rows(session, self.kernel, self.slug, problems, self.environment))
+        return [(problem, found, limits_of(model)) for problem, found, model in rows]
 
-    def tuned(self, like: Problem, *, transferred: bool) -> TunedShapes:
-        """See BestRows."""
-        return similar_shapes(self.session, self.kernel, like, self._model, self.environment, transferred=transferred)
+    def tuned(self, like: Problem, *, transferred: bool, most: int = MAX_RANKED) -> TunedShapes:
+        """The newest tuned shapes, so many, of this device model or of others of its kind."""
+        model, kernel, wanted = self._model, self.kernel, self.environment
+        with self.reading() as session:
+            return similar_shapes(session, kernel, like, model, wanted, transferred=transferred, most=most)
 
     def by_id(self, ids: Collection[int]) -> Mapping[int, StoredBest]:
-        """See BestRows."""
-        return rows_by_id(self.session, ids)
+        """The rows that are still current, by id."""
+        with self.reading() as session:
+            return rows_by_id(session, ids)
 
-    def predicted(self, tuned: TunedShapes, asked: Sequence[BestQuery]) -> Mapping[Problem, Prediction]:
-        """See BestRows. For batches, where enough are tuned, or records of them or of what they are akin to shipped."""
-        first, admits = asked[0], {query.problem: query.is_member for query in asked}
+    def predicted(self, asked: Sequence[BestQuery]) -> Mapping[Problem, Prediction | None]:
+        """Predictions, None for a problem that allows none; those are left out whose prediction is not made now.
+
+        For batches, where enough are tuned, or records of them or of what they are akin to shipped.
+        """
+        first = asked[0]
+        tuned = self.tuned(first.problem, transferred=False, most=MOST_SHAPES)
         is_batch = first.problem.sizes != first.problem.axes
         count = tuned.batches if is_batch else len(tuned.ids)
         shipped = shipped_records(self.kernel, self.slug, first.limits, count, first.problem, self.environment)
-        if is_batch and not shipped and not enough(count):
-            return {}
-        return predictions(self.session, self.kernel, first.limits, self._model.id, tuned, admits, shipped=shipped)
+        if not enough(max(count, len(shipped))):
+            return {query.problem: None for query in asked}
+        return self._made(first.limits, tuned, asked, shipped)
 
-    def tiles(self, like: Problem) -> Tiles | None:  # noqa: ARG002
-        """See BestRows."""
-        return None
+    def known_sizes(self, like: Problem) -> NDArray[np.float64]:
+        """The logarithms of the sizes of what predictions for such problems rest on, a row each."""
+        tuned = self.tuned(like, transferred=False, most=MOST_SHAPES)
+        shipped = shipped_records(self.kernel, self.slug, self.limits, len(tuned.ids), like, self.environment)
+        axes = [axis for axis, _ in like.sizes]
+        sizes = [[size for _, size in r.problem.sizes] for r in shipped if [a for a, _ in r.problem.sizes] == axes]
+        return np.concatenate((tuned.log_shapes.reshape(-1, len(axes)), np.log(np.array(sizes).reshape(-1, len(axes)))))
 
-    def from_other_models(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer]:
-        """See BestRows."""
-        series = shipped_elsewhere(self.kernel, self._model, asked[0].problem, self.environment) if asked else None
+    def from_other_models(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer | None]:
+        """Answers from shipped records of another device model, by problem hash; None and left out as above."""
+        series = shipped_elsewhere(self.kernel, self._model, asked[0].problem, self.environment)
         if series is None:
-            return {}
+            return {query.problem.hash: None for query in asked}
+        predicted = self._made(series.limits, NOTHING_TUNED, asked, series.records)
+        answers: dict[str, BestAnswer | None] = {}
+        for query in asked:
+            if query.problem in predicted:
+                made = predicted[query.problem]
+                answer = None if made is None else transferred_answer(query, made, series.device_model)
+                answers[query.problem.hash] = answer
+        return answers
+
+    def defaults(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer]:
+        """The kernel's default for each, by problem hash; those are left out for which none is looked for."""
+        return default_answers(asked, is_search_allowed=self.effort is Effort.ALL)
+
+    def _made(
+        self, limits: Limits, tuned: TunedShapes, asked: Sequence[BestQuery], shipped: Sequence[Record]
+    ) -> Mapping[Problem, Prediction | None]:
+        match self.effort:
+            case Effort.LOOK_UP:
+                return {}
+            case Effort.MEANWHILE:
+                self.pending.update(query.problem for query in asked)
+                return {query.problem: None for query in asked}
+        series = Series(self.kernel, limits, self._model.id, asked[0].problem)
         admits = {query.problem: query.is_member for query in asked}
-        predicted = predictions(
-            self.session, self.kernel, series.limits, self._model.id, NOTHING_TUNED, admits, shipped=series.records
-        )
-        return {
-            query.problem.hash: transferred_answer(query, predicted[query.problem], series.device_model)
-            for query in asked
-            if query.problem in predicted
-        }
+        return predictions(self.reading, series, tuned, admits, shipped=shipped, until=self.until)

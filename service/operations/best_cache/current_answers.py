@@ -1,17 +1,22 @@
-"""How problems are answered now: what `best` says of each, from memory where that holds it, else by few queries."""
+"""How problems are answered now: what `best` says of each, as far as nothing has to be predicted for that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError, NotFoundError
-from tilewright.service.operations.answers import Match, ProblemAnswer
-from tilewright.service.operations.best.find import MAX_SHAPES, find_best_batch
+from tilewright.service.operations.answers import BestAnswer, Match, ProblemAnswer
+from tilewright.service.operations.best.find import MAX_SHAPES, Asked, find_best, find_in
+from tilewright.service.operations.best.source import Effort
 from tilewright.service.operations.best_cache.memory import BestMemory
+from tilewright.service.operations.best_cache.shelf import CachedAnswer
 
 AskedProblem = tuple[ProblemAnswer, str]
 """A problem and the slug of a device model."""
@@ -21,46 +26,118 @@ Group = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class CurrentAnswer:
-    """How a problem is answered, how much slower than tuned that is expected to be, and from which shipped records."""
+    """How a problem is answered, how much slower than tuned that is expected to be, and from which shipped records.
 
-    match: Match
-    expected_loss: float | None
+    `match` is None while the answer is being computed.
+    """
+
+    match: Match | None
+    expected_loss: float | None = None
     shipped: str | None = None
 
 
+PENDING = CurrentAnswer(None)
+
+
+class Answers(Protocol):
+    """Answers that need no database: those in memory, or those that were computed before."""
+
+    def find(
+        self,
+        kernel: str,
+        device_model: str | None,
+        shape: Mapping[str, int],
+        dtype: str,
+        options: Mapping[str, OptionValue],
+    ) -> CachedAnswer | BestAnswer | None:
+        """The answer, where it is there."""
+
+
+class ComputedAnswers:
+    """Answers computed by this process, for a command: outside of any transaction, before they are needed in one."""
+
+    def __init__(self, asked: Sequence[AskedProblem]) -> None:
+        self._found = {}
+        for problem, slug in asked:
+            named = (problem.kernel, slug, problem.shape, problem.dtype, problem.options)
+            try:
+                self._found[_key(*named)] = find_best(*named)
+            except (InvalidProblemError, InvalidRequestError, NoConfigurationError, NotFoundError):
+                continue  # why, the look-up in the transaction says
+
+    def find(
+        self,
+        kernel: str,
+        device_model: str | None,
+        shape: Mapping[str, int],
+        dtype: str,
+        options: Mapping[str, OptionValue],
+    ) -> BestAnswer | None:
+        """See Answers."""
+        return self._found.get(_key(kernel, device_model or "", shape, dtype, options))
+
+
+def _key(
+    kernel: str, slug: str, shape: Mapping[str, int], dtype: str, options: Mapping[str, OptionValue]
+) -> tuple[object, ...]:
+    return kernel, slug, tuple(sorted(shape.items())), dtype, tuple(sorted(options.items()))
+
+
 def current_answers(
-    session: Session, asked: Sequence[AskedProblem], memory: BestMemory | None = None
+    session: Session, asked: Sequence[AskedProblem], known: Answers | None = None
 ) -> list[CurrentAnswer | str]:
-    """The answer for each, in order; a text says why there is none."""
+    """The answer for each, in order; a text says why there is none.
+
+    What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it.
+    """
     current: dict[int, CurrentAnswer | str] = {}
     groups: dict[Group, list[int]] = {}
     for place, (problem, slug) in enumerate(asked):
         named = (problem.kernel, slug, problem.shape, problem.dtype, problem.options)
-        kept = memory.find(*named) if memory is not None else None
+        kept = known.find(*named) if known is not None else None
         if kept is not None:
             current[place] = CurrentAnswer(kept.match, kept.expected_loss, kept.shipped)
         else:
             options = str(sorted(problem.options.items()))
             groups.setdefault((problem.kernel, slug, problem.dtype, options), []).append(place)
+    memory = known if isinstance(known, BestMemory) else None
     for places in groups.values():
         for start in range(0, len(places), MAX_SHAPES):
-            current |= _looked_up(session, asked, places[start : start + MAX_SHAPES])
+            current |= _looked_up(session, asked, places[start : start + MAX_SHAPES], memory)
     return [current[place] for place in range(len(asked))]
 
 
 def _looked_up(
-    session: Session, asked: Sequence[AskedProblem], places: Sequence[int]
+    session: Session, asked: Sequence[AskedProblem], places: Sequence[int], memory: BestMemory | None
 ) -> dict[int, CurrentAnswer | str]:
     """The answers at those places, which differ only in shape; where one is refused, each is asked for alone."""
     problem, slug = asked[places[0]]
     shapes = [asked[place][0].shape for place in places]
+
+    def reading() -> nullcontext[Session]:
+        return nullcontext(session)
+
     try:
-        found = find_best_batch(session, problem.kernel, slug, shapes, problem.dtype, problem.options)
+        question = Asked.of(problem.kernel, slug, shapes, problem.dtype, problem.options, reading=reading)
+        found = find_in(question.rows(reading, Effort.LOOK_UP), question.problems)
     except (InvalidProblemError, InvalidRequestError, NoConfigurationError, NotFoundError) as error:
         if len(places) == 1 or isinstance(error, NotFoundError):  # of a kernel that is not here none has an answer
             return dict.fromkeys(places, str(error))
-        return {key: value for place in places for key, value in _looked_up(session, asked, [place]).items()}
+        return {key: value for place in places for key, value in _looked_up(session, asked, [place], memory).items()}
     return {
-        place: CurrentAnswer(answer.match, answer.expected_loss, answer.shipped)
-        for place, answer in zip(places, found, strict=True)
+        place: _current(found.get(problem.hash), question, problem, memory)
+        for place, problem in zip(places, question.problems, strict=True)
     }
+
+
+def _current(
+    answer: BestAnswer | None, question: Asked, problem: Problem, memory: BestMemory | None
+) -> CurrentAnswer | str:
+    if answer is not None:
+        return CurrentAnswer(answer.match, answer.expected_loss, answer.shipped)
+    if memory is None:
+        return PENDING
+    refusal = memory.refusal(question.kernel.name, question.device_model, problem)
+    if refusal is None:
+        memory.miss(question.kernel.name, question.device_model, problem)
+    return refusal or PENDING

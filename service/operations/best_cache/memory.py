@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -20,11 +21,12 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
-from tilewright.service.operations.best.rows import count_retracted, full_rows
+from tilewright.service.operations.answers import Match
+from tilewright.service.operations.best.rows import full_rows
 from tilewright.service.operations.best.stored import StoredBest, stored_best
 from tilewright.service.operations.best_cache.asked_shelves import Name
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.service.operations.best_cache.shelf import CachedAnswer, Model, Shelf
+from tilewright.service.operations.best_cache.shelf import CachedAnswer, Model, Shelf, Version
 from tilewright.service.operations.registry import catalogue, default_device_model, limits_of
 from tilewright.service.operations.staleness.standing import is_current
 from tilewright.service.store import models
@@ -37,8 +39,22 @@ BELIEVED_S = 1.0
 PIECE = 500
 """Rows that are read at once: some milliseconds, in which no request is answered."""
 
+MOST_MISSED = 20_000
+"""Problems noted as missing, until somebody takes them to have them computed."""
+
 EXPECTED_FOR_S = 600.0
 """The longest wait at a start for recently asked shelves: one that cannot be read must not stop the rest."""
+
+
+class ShelfState(NamedTuple):
+    """A shelf, and its version at some moment."""
+
+    shelf: Shelf
+    version: Version
+
+    def keep(self, problem: Problem, answer: CachedAnswer | str) -> None:
+        """Keeps an answer, or why there is none, from what the database held since that moment."""
+        self.shelf.keep(problem, answer, self.version)
 
 
 class BestMemory:
@@ -59,6 +75,9 @@ class BestMemory:
         self._expected_since = -math.inf
         self.asked: set[Name] = set()
         """Shelves that were asked about, until somebody writes them down and takes them out."""
+        self._missed: dict[Name, dict[Problem, None]] = {}
+        self.changes = 0
+        """How often something was learnt that may change an answer."""
 
     def find(
         self,
@@ -73,17 +92,50 @@ class BestMemory:
         if shelf is None:
             return None
         try:
-            return shelf.find(shape, dtype, options)
+            answer = shelf.find(shape, dtype, options)
         except (InvalidProblemError, NoConfigurationError):
             return None
+        return self._renewed(shelf, answer)
 
     def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> CachedAnswer | None:
         """The same for a problem."""
         shelf = self._shelf(kernel, device_model)
         try:
-            return None if shelf is None else shelf.find_of(problem)
+            return None if shelf is None else self._renewed(shelf, shelf.find_of(problem))
         except NoConfigurationError:
             return None
+
+    def _renewed(self, shelf: Shelf, answer: CachedAnswer | None) -> CachedAnswer | None:
+        """The answer; a prediction from before the last change is noted, to be made anew."""
+        if answer is not None and answer.match is Match.PREDICTED and shelf.is_outdated(answer.problem):
+            self.miss(shelf.kernel.name, shelf.slug, answer.problem)
+        return answer
+
+    def miss(self, kernel: str, device_model: str, problem: Problem) -> None:
+        """Notes that the problem's answer should be computed, without anybody waiting; not where none could be kept."""
+        is_kept = self._shelf(kernel, device_model) is not None
+        if is_kept and sum(map(len, list(self._missed.values()))) < MOST_MISSED:
+            self._missed.setdefault((kernel, device_model), {})[problem] = None
+
+    def is_predictable(self, kernel: str, device_model: str, problem: Problem) -> bool:
+        """Whether it is known here that its answer is no matter of a look-up."""
+        shelf = self._shelf(kernel, device_model)
+        return shelf is not None and shelf.is_predictable(problem)
+
+    def refusal(self, kernel: str, device_model: str, problem: Problem) -> str | None:
+        """Why the problem has no answer, where that was computed."""
+        shelf = self._shelf(kernel, device_model)
+        return None if shelf is None else shelf.refusal(problem)
+
+    def take_missed(self) -> dict[Name, list[Problem]]:
+        """The problems noted so, each once, which are then forgotten."""
+        missed, self._missed = self._missed, {}
+        return {name: list(problems) for name, problems in missed.items()}
+
+    def state_of(self, kernel: str, device_model: str) -> ShelfState | None:
+        """The shelf as it is now, for `keep` later on; None where there is none."""
+        shelf = self._shelf(kernel, device_model)
+        return None if shelf is None else ShelfState(shelf, shelf.version)
 
     def _shelf(self, kernel: str, device_model: str | None) -> Shelf | None:
         """The shelf, if it is up to date; a missing one is queued to be filled."""
@@ -165,17 +217,17 @@ class BestMemory:
             return None
         if model is None or not self._has_room(session, name, model):
             return None
-        shelf = Shelf(kernel, model, self._packer, count_retracted(session, name[0], model.id))
+        shelf = Shelf(kernel, model, self._packer)
         for rows in _pieces(session, *name):
             shelf.fill(rows)
             meanwhile()
-        shelf.arrange()
         return shelf
 
     def put(self, name: Name, shelf: Shelf) -> None:
         """Answers from this shelf from now on."""
         self._shelves[name] = shelf
         self._filling = None
+        self.changes += 1
 
     def _has_room(self, session: Session, name: Name, model: Model) -> bool:
         kept = sum(len(shelf) for other, shelf in self._shelves.items() if other != name)
@@ -197,6 +249,7 @@ class BestMemory:
         for message in notifications:
             kind, _, ids = message.partition(" ")
             of[kind].update(int(i) for i in ids.split(","))
+        self.changes += 1
         if of["model"]:
             self.learn_models(session)
             again = [name for name, shelf in self._shelves.items() if shelf.model.id in of["model"]]
@@ -228,12 +281,16 @@ class BestMemory:
             changed[kernel, row.device_model].append((row, current))
             if retracted:
                 with_retracted.add((kernel, row.device_model))
+        kernels = {kernel for kernel, _ in changed}
+        for name, other in list(self._shelves.items()):
+            if name not in changed and name[0] in kernels:
+                other.others_changed()
         for name, rows in changed.items():
             shelf = self._shelves.get(name)
             if shelf is not None:
                 shelf.replace(rows)
                 if name in with_retracted:
-                    shelf.forget_predictions(count_retracted(session, name[0], shelf.model.id))
+                    shelf.forget_predictions()
 
 
 def _pieces(session: Session, kernel: str, slug: str) -> Iterator[list[StoredBest]]:

@@ -1,39 +1,32 @@
-"""The current best configurations of one kernel on one device model, in memory, as find_best reads them."""
+"""The current best configurations of one kernel on one device model, in memory, and answers computed elsewhere.
+
+What was tuned exactly is answered from its row. Every other answer is decided by `find_in`, in a process of the pool or
+by a look-up, and kept here until a row changes.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
-
-import numpy as np
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best.answer import BestQuery
-from tilewright.service.operations.best.find import find_in
-from tilewright.service.operations.best.predictions import RememberedPredictions
-from tilewright.service.operations.best.rows import MAX_RANKED, NOTHING_TUNED, TunedShapes, preferred
-from tilewright.service.operations.best.shipped import shipped_records
+from tilewright.service.operations.best.answer import BestQuery, first_usable
+from tilewright.service.operations.best.rows import in_preference
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.tuner.predict.predictor import Prediction
-from tilewright.tuner.predict.tiles import Tiles
+from tilewright.tuner.predict.predictor import enough
 
 MOST_ANSWERS = 4096
-"""Answers that a shelf keeps as bytes, of 2 to 3 kB."""
+"""Answers that a shelf keeps as bytes, of 2 to 3 kB, and as many that were computed elsewhere."""
 
 Question = tuple[tuple[tuple[str, int], ...], str, tuple[tuple[str, OptionValue], ...]]
 """A shape, a dtype and options, as they were asked."""
-
-
-class AskDatabaseError(Exception):
-    """What an answer needs is not in memory."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +47,27 @@ class CachedAnswer(NamedTuple):
     expected_loss: float | None
     as_json: bytes
     shipped: str | None = None
+    pending: bool = False
 
     @classmethod
     def of(cls, problem: Problem, slug: str, answer: BestAnswer) -> CachedAnswer:
         """That answer to a question about the problem on the device model."""
         text = answer.model_dump_json().encode()
-        return cls(answer.match, problem, slug, answer.expected_loss, text, answer.shipped)
+        return cls(answer.match, problem, slug, answer.expected_loss, text, answer.shipped, answer.pending)
 
 
-@dataclass(frozen=True)
-class RankedShapes:
-    """The rows with one dtype and the same options by distance, the newest first, and predictions made from them."""
+Version = tuple[int, int]
+"""How often rows of the shelf have changed, and rows of its kernel on other device models."""
 
-    tuned: TunedShapes
-    predictions: RememberedPredictions
+FOREIGN = frozenset({Match.TRANSFERRED, Match.DEFAULT})
+"""Answers that another device model's results may change."""
+
+
+class Computed(NamedTuple):
+    """An answer that was computed elsewhere, or why there is none, and of which version of the shelf."""
+
+    version: Version
+    answer: CachedAnswer | str
 
 
 @dataclass
@@ -77,13 +77,13 @@ class Shelf:
     kernel: Kernel
     model: Model
     packer: Packer
-    retracted: int = 0  # bests, as `count_retracted` counts them
+    version: Version = (0, 0)
     _ids: dict[bytes, tuple[int, ...]] = field(default_factory=dict)  # by key; several: of as many environments
-    _rows: dict[int, tuple[bytes, float, bytes]] = field(default_factory=dict)  # key, time, packed row
+    _rows: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # key and packed row
     _kinds: dict[tuple[str, object], int] = field(default_factory=dict)  # of a dtype with options: its number
-    _ranked: dict[int, RankedShapes] = field(default_factory=dict)
-    _tiles: dict[int, Tiles] = field(default_factory=dict)
+    _counts: Counter[int] = field(default_factory=Counter)  # rows of a kind
     _answers: dict[Question, CachedAnswer] = field(default_factory=dict)
+    _computed: dict[Problem, Computed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.slug = self.model.slug
@@ -102,8 +102,9 @@ class Shelf:
         answers = self._answers  # those of the rows as they are now: a change replaces them after it replaced rows
         answer = answers.get(question)
         if answer is None:
-            answer = self.find_of(self.kernel.problem(shape, dtype, options))
-            if answer is not None:
+            problem = self.kernel.problem(shape, dtype, options)
+            answer = self.find_of(problem)
+            if answer is not None and not (answer.match is Match.PREDICTED and self.is_outdated(problem)):
                 if len(answers) >= MOST_ANSWERS:
                     answers.clear()
                 answers[question] = answer
@@ -111,115 +112,104 @@ class Shelf:
 
     def find_of(self, problem: Problem) -> CachedAnswer | None:
         """The same for a problem; not kept."""
+        rows = self._exact(problem)
+        if rows:
+            asked = BestQuery(self.kernel, problem, self.slug, self.model.limits, self._running)
+            answer = first_usable(asked, in_preference(self.kernel, rows), Match.EXACT)
+            if answer is not None:
+                return CachedAnswer.of(problem, self.slug, answer)
+        return self._computed_for(problem)
+
+    def is_predictable(self, problem: Problem) -> bool:
+        """Whether so many problems like it are tuned that its answer is no matter of a look-up; not for batches."""
+        kind = self._kinds.get((problem.dtype, problem.option_items), -1)
+        return not problem.chosen_axes and enough(self._counts[kind])
+
+    def keep(self, problem: Problem, answer: CachedAnswer | str, version: Version) -> None:
+        """Answers so from now on, unless the shelf has changed since that version."""
+        computed = Computed(version, answer)
+        if self._is_current(computed):
+            self._computed.pop(problem, None)  # the newest stand last
+            self._computed[problem] = computed
+            while len(self._computed) > MOST_ANSWERS:
+                del self._computed[next(iter(self._computed))]
+
+    def is_outdated(self, problem: Problem) -> bool:
+        """Whether what was computed for the problem rests on rows that have changed."""
+        computed = self._computed.get(problem)
+        return computed is not None and not self._is_current(computed)
+
+    def _is_current(self, computed: Computed) -> bool:
+        answer, (own, foreign) = computed.answer, computed.version
+        depends_on_others = isinstance(answer, str) or answer.match in FOREIGN
+        return own == self.version[0] and (foreign == self.version[1] or not depends_on_others)
+
+    def _computed_for(self, problem: Problem) -> CachedAnswer | None:
+        """A prediction from before the last change stands until it is made anew; nothing else does."""
+        computed = self._computed.get(problem)
+        if computed is None or isinstance(computed.answer, str):
+            return None
+        is_right = self._is_current(computed) or computed.answer.match is Match.PREDICTED
+        return computed.answer if is_right else None
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Why there is no answer, where that was found out since the last change."""
+        computed = self._computed.get(problem)
+        if computed is None or not isinstance(computed.answer, str) or not self._is_current(computed):
+            return None
+        return computed.answer
+
+    def _exact(self, problem: Problem) -> list[StoredBest]:
+        """The problem's rows, of as many environments; none of those that are just being replaced."""
         if problem.chosen_axes or (problem.dtype, problem.option_items) not in self._kinds:
-            return None
-        try:
-            return CachedAnswer.of(problem, self.slug, find_in(self, [problem])[0])
-        except AskDatabaseError:
-            return None
-
-    @property
-    def limits(self) -> Limits:
-        """See BestRows."""
-        return self.model.limits
-
-    def query(self, problem: Problem, limits: Limits) -> BestQuery:
-        """See BestRows."""
-        return BestQuery(self.kernel, problem, self.slug, limits, self._running)
-
-    def exact(self, problems: Sequence[Problem]) -> Iterator[tuple[Problem, StoredBest, Limits]]:
-        """See BestRows."""
-        for problem in problems:
-            ids = self._ids.get(self._key_of(problem))
-            if ids is not None:
-                yield problem, preferred(self.kernel, list(self.by_id(ids).values())), self.limits
-
-    def tuned(self, like: Problem, *, transferred: bool) -> TunedShapes:
-        """See BestRows. Raises AskDatabaseError for other device models."""
-        if transferred:
-            raise AskDatabaseError
-        ranked = self._ranked.get(self._kind(like))
-        return NOTHING_TUNED if ranked is None else ranked.tuned
-
-    def by_id(self, ids: Collection[int]) -> dict[int, StoredBest]:
-        """See BestRows. Raises AskDatabaseError where one of them is just being replaced."""
-        try:
-            rows = {row_id: self._rows[row_id] for row_id in ids}
-        except KeyError:
-            raise AskDatabaseError from None
-        return {row_id: self.packer.unpack(packed, self._shape(key)) for row_id, (key, _, packed) in rows.items()}
-
-    def predicted(self, tuned: TunedShapes, asked: Sequence[BestQuery]) -> dict[Problem, Prediction]:
-        """See BestRows. Raises AskDatabaseError where the prediction has not been made yet."""
-        found = {}
-        for query in asked:
-            ranked = self._ranked.get(self._kind(query.problem))
-            if ranked is None or ranked.tuned is not tuned:
-                raise AskDatabaseError
-            is_known, prediction = ranked.predictions.answer(query.problem)
-            if not is_known:
-                raise AskDatabaseError
-            if prediction is not None:
-                found[query.problem] = prediction
-        return found
-
-    def tiles(self, like: Problem) -> Tiles:
-        """See BestRows."""
-        return self._tiles.setdefault(self._kind(like), Tiles(self.kernel))
-
-    def from_other_models(self, asked: Sequence[BestQuery]) -> dict[str, BestAnswer]:  # noqa: ARG002
-        """See BestRows. Only the database knows."""
-        raise AskDatabaseError
+            return []
+        ids = self._ids.get(self._key_of(problem), ())
+        rows = [row for row_id in ids if (row := self._rows.get(row_id)) is not None]
+        return [self.packer.unpack(packed, self._shape(key)) for key, packed in rows]
 
     def fill(self, rows: Iterable[StoredBest]) -> None:
-        """Adds many rows; they can be found by distance only after `arrange`."""
+        """Adds many rows."""
         for row in rows:
             problem = self._problem_of(row)
             if problem is not None:
                 self._put(self._key_of(problem, is_new=True), row)
-
-    def arrange(self) -> None:
-        """Makes everything findable by distance, and drops the answers that were made before."""
-        for kind in range(len(self._kinds)):
-            self._rank(kind)
-        self._answers = {}
 
     def replace(self, rows: Iterable[tuple[StoredBest, bool]]) -> None:
         """Adds the rows marked as current and removes the others.
 
         New rows are added before old ones are removed, so that a lookup in between finds one of them.
         """
-        new: dict[int, list[int]] = defaultdict(list)
-        gone: dict[int, list[int]] = defaultdict(list)
+        gone = []
         for row, is_current in rows:
             problem = self._problem_of(row)
             if problem is None or not (is_current or row.id in self._rows):
                 continue
-            key = self._key_of(problem, is_new=True)
-            if not is_current:
-                gone[self._kind(problem)].append(row.id)
-                continue
-            if row.id not in self._rows:
-                new[self._kind(problem)].append(row.id)
-            self._put(key, row)
-        for kind in {*new, *gone}:
-            self._rerank(kind, new[kind], gone[kind])
-            for row_id in gone[kind]:
-                self._take_away(row_id)
+            if is_current:
+                self._put(self._key_of(problem, is_new=True), row)
+            else:
+                gone.append(row.id)
+        for row_id in gone:
+            self._take_away(row_id)
+        self.version = self.version[0] + 1, self.version[1]
         self._answers = {}
 
-    def forget_predictions(self, retracted: int) -> None:
-        """Drops the predictions that were made before the latest retraction."""
-        self.retracted = retracted
-        for kind, ranked in list(self._ranked.items()):
-            self._ranked[kind] = RankedShapes(ranked.tuned, self._remembered(ranked.tuned.ids))
+    def others_changed(self) -> None:
+        """Drops what another device model's results decide: they have changed."""
+        self.version = self.version[0], self.version[1] + 1
+        self._answers = {}
+
+    def forget_predictions(self) -> None:
+        """Drops what was computed before the latest retraction: it may rest on what was retracted."""
+        self.version = self.version[0] + 1, self.version[1]
+        self._computed = {}
         self._answers = {}
 
     def _put(self, key: bytes, row: StoredBest) -> None:
         is_known = row.id in self._rows
-        self._rows[row.id] = key, row.time_ms, self.packer.pack(row)
+        self._rows[row.id] = key, self.packer.pack(row)
         if not is_known:
             self._ids[key] = (*self._ids.get(key, ()), row.id)
+            self._counts[self._key.unpack(key)[0]] += 1
 
     def _take_away(self, row_id: int) -> None:
         key = self._rows[row_id][0]
@@ -229,42 +219,7 @@ class Shelf:
         else:
             del self._ids[key]
         del self._rows[row_id]
-
-    def _rerank(self, kind: int, new: Sequence[int], gone: Sequence[int]) -> None:
-        """Ranks the kind's rows after a change; looks at all of them only where older ones must move up."""
-        before = self._ranked.get(kind)
-        after = None if before is None else _changed(before.tuned, self._measured(new), gone)
-        if after is None:
-            self._rank(kind, gone)
-        else:
-            self._set(kind, after)
-
-    def _rank(self, kind: int, gone: Collection[int] = ()) -> None:
-        """Ranks the newest rows of the kind, but for those that go."""
-        without = set(gone)
-        of = [i for i, (key, _, _) in self._rows.items() if self._key.unpack(key)[0] == kind and i not in without]
-        self._set(kind, self._measured(sorted(of, reverse=True)[:MAX_RANKED]))
-
-    def _set(self, kind: int, tuned: TunedShapes) -> None:
-        if len(tuned.ids):
-            self._ranked[kind] = RankedShapes(tuned, self._remembered(tuned.ids))
-        else:  # the last of them was taken away
-            self._ranked.pop(kind, None)
-
-    def _measured(self, ids: Sequence[int]) -> TunedShapes:
-        """These rows' sizes and times, in that order."""
-        rows = [self._rows[row_id] for row_id in ids]
-        sizes = np.array([self._key.unpack(key)[1:] for key, _, _ in rows], np.float64)
-        return TunedShapes(
-            np.array(ids, np.int64),
-            np.log(sizes.reshape(len(ids), len(self.kernel.axes))),
-            np.zeros(len(ids)),
-            np.array([time_ms for _, time_ms, _ in rows], np.float64),
-        )
-
-    def _remembered(self, ids: Iterable[int]) -> RememberedPredictions:
-        shipped = partial(shipped_records, self.kernel, self.slug, self.limits)
-        return RememberedPredictions(self.kernel, self.limits, self.retracted, ids, shipped)
+        self._counts[self._key.unpack(key)[0]] -= 1
 
     def _problem_of(self, row: StoredBest) -> Problem | None:
         """The row's problem; None for batches and views, which are rare enough to be asked of the database.
@@ -290,24 +245,3 @@ class Shelf:
 
     def _shape(self, key: bytes) -> dict[str, int]:
         return dict(zip(self.kernel.axes, self._key.unpack(key)[1:], strict=True))
-
-
-def _changed(before: TunedShapes, new: TunedShapes, gone: Collection[int]) -> TunedShapes | None:
-    """The newest MAX_RANKED of both without those that go; None where rows that were not ranked must move up.
-
-    Beyond MAX_RANKED rows the older ones are not ranked; they matter only once newer ones are removed.
-    """
-    kept = np.flatnonzero(np.isin(before.ids, list(gone), invert=True))
-    added = np.arange(len(new.ids))
-    if len(before.ids) >= MAX_RANKED:
-        added = np.flatnonzero(new.ids > before.ids[-1])
-        if len(kept) + len(added) < MAX_RANKED:
-            return None
-    ids = np.concatenate((before.ids[kept], new.ids[added]))
-    order = np.argsort(-ids)[:MAX_RANKED]
-    return TunedShapes(
-        ids[order],
-        np.concatenate((before.log_shapes[kept], new.log_shapes[added]))[order],
-        np.zeros(len(order)),
-        np.concatenate((before.times_ms[kept], new.times_ms[added]))[order],
-    )

@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.operations.answers import Answer, Match
-from tilewright.service.operations.best_cache.current_answers import current_answers
-from tilewright.service.operations.best_cache.memory import BestMemory
+from tilewright.service.operations.best_cache.current_answers import Answers, current_answers
 from tilewright.service.operations.demand.demand import DemandAnswer
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.registry import catalogue
@@ -26,6 +25,7 @@ class AnsweredDemand(Answer):
     match: Match | None = Field(description="Null where there is no answer; `refused` says why.")
     expected_loss: float | None
     refused: str | None
+    pending: bool = Field(default=False, description="The answer is being computed.")
     job_id: UUID | None = Field(description="An open job for exactly this.")
 
     @property
@@ -34,9 +34,9 @@ class AnsweredDemand(Answer):
         return _hash(self.demand)
 
 
-def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory | None = None) -> list[AnsweredDemand]:
-    """Each row with its answer of today, in their order; from `memory` what that holds, the rest by few queries."""
-    current = current_answers(session, [(row.problem, row.device_model) for row in rows], memory)
+def answered(session: Session, rows: Sequence[DemandAnswer], known: Answers | None = None) -> list[AnsweredDemand]:
+    """Each row with its answer of today, in their order; from `known` what that holds, the rest by few queries."""
+    current = current_answers(session, [(row.problem, row.device_model) for row in rows], known)
     jobs = open_jobs(session, {hashed for row in rows if (hashed := _hash(row)) is not None})
     made = []
     for row, answer in zip(rows, current, strict=True):
@@ -47,6 +47,7 @@ def answered(session: Session, rows: Sequence[DemandAnswer], memory: BestMemory 
                 match=current_answer.match if current_answer else None,
                 expected_loss=current_answer.expected_loss if current_answer else None,
                 refused=refused,
+                pending=current_answer is not None and current_answer.match is None,
                 job_id=jobs.get((_hash(row), row.device_model)),
             )
         )

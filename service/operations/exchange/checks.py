@@ -16,19 +16,6 @@ from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.loop.verify import C_DEFAULT
 
-OVER_PEAK = 1.1
-"""How far over the data sheet's FLOP/s a time may be: clocks may be higher than the sheet's."""
-
-LEAST_MS = {"cuda": 2e-4, "cpu": 1e-5}
-"""No launch takes less: some 400 cycles of a GPU pass between a read of memory and the write that needs it, and a call
-on a CPU takes tens of nanoseconds. The least that was recorded on an H200 is 15 times as much."""
-
-GHZ = {"cuda": 4.0, "cpu": 7.0}
-MOST_FLOPS, MOST_BYTES = {"cuda": 4096, "cpu": 128}, {"cuda": 256, "cpu": 256}
-"""The most FLOPs and bytes of a multiprocessor in a cycle (of a core, since times of the CPU device are of one thread):
-twice what tensor cores of compute capability 9.0 do in TF32, and what caches give. No device of 2026 has more, nor a
-higher clock."""
-
 GAP, FEWEST = 10.0, 20
 """In a study of so many times, a few that are faster than all the rest by this factor were not measured. In the eight
 recordings of docs/measuring/search.md, random parts of 8 to 50 times have gaps up to 3.1 in their fastest quarter."""
@@ -54,25 +41,9 @@ class ImportContext:
         return [variant.name for variant in self.asked.usable_variants]
 
     @cached_property
-    def peak_gflops(self) -> float | None:
-        """The device's arithmetic peak; memory bandwidth is not a bound, since caches may be faster."""
-        problem = self.asked.problem
-        flops = self.work[0] or 0
-        return roofline.roof_gflops(self.described, problem.dtype, flops, 1, self.asked.accuracy)
-
-    @cached_property
-    def floor_ms(self) -> float:
-        """The least time on any device of this kind with as many multiprocessors, data sheet or not."""
-        (flops, bytes_moved), kind = self.work, self.described.kind
-        units = self.described.limits.multiprocessors if kind == "cuda" else 1
-        cycles = max((flops or 0) / MOST_FLOPS[kind], (bytes_moved or 0) / MOST_BYTES[kind]) / units
-        return max(LEAST_MS[kind], cycles / GHZ[kind] / 1e6)
-
-    @property
     def least_launch_ms(self) -> float:
         """The least time of one launch, by the peak where that is known."""
-        peak = self.peak_gflops
-        return max(self.floor_ms, 0.0 if peak is None else (self.work[0] or 0) / peak / 1e6)
+        return roofline.least_ms(self.asked.kernel, self.asked.problem, self.described)
 
     def with_current_source(self, part: TrialPart) -> TrialPart:
         """The row with today's hash of its source, where an earlier version stated another for the same code."""
@@ -89,11 +60,9 @@ class ImportContext:
 
     def impossible(self, time_ms: float) -> str | None:
         """Why no device of the model can be that fast, or None."""
-        peak = self.peak_gflops
-        if peak is not None and roofline.gflops(self.work[0] or 0, time_ms) > OVER_PEAK * peak:
-            return f"{time_ms:g} ms is faster than the device's peak allows"
-        if time_ms < self.floor_ms:
-            return f"{time_ms:g} ms is too fast: no device of its kind takes less than {self.floor_ms:.3g} ms"
+        too_fast = roofline.too_fast(self.asked.kernel, self.asked.problem, self.described, time_ms)
+        if too_fast is not None:
+            return too_fast
         if time_ms < self.least_ms:
             return (
                 f"{time_ms:g} ms is too fast: the study's others begin at {self.least_ms:.3g} ms, {GAP:g} times as much"

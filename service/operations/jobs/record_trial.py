@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
+from tilewright.service.operations.jobs.given_up import is_given_up
 from tilewright.service.operations.jobs.progress import count_trial
 from tilewright.service.store import models
 from tilewright.tuner import roofline
@@ -61,7 +62,16 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
     revision = count_trial(session, context.job_id, context.epoch, done, elapsed_s)
     # The study's row is locked first: numbers are leased one job at a time and stay without gaps.
     study = session.get_one(models.Study, context.study_id, with_for_update=True, populate_existing=True)
-    digest = configuration_hash(context.kernel, trial.configuration)
+    variant_id = context.variant_ids[trial.configuration.variant]
+    given_up = session.scalar(
+        select(func.count()).where(
+            models.Trial.study_id == study.id,
+            models.Trial.kernel_variant_id == variant_id,
+            models.Trial.configuration == trial.configuration.as_json(),
+            is_given_up(),
+        )
+    )
+    digest = _repeated(configuration_hash(context.kernel, trial.configuration), given_up or 0)
     known_number = session.scalar(
         select(models.Trial.number).where(models.Trial.study_id == study.id, models.Trial.configuration_hash == digest)
     )
@@ -76,7 +86,7 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
             epoch=context.epoch,
             job_revision=revision.revision,
             device_id=context.device_id,
-            kernel_variant_id=context.variant_ids[trial.configuration.variant],
+            kernel_variant_id=variant_id,
             configuration=trial.configuration.as_json(),
             configuration_hash=digest,
             started_s=trial.started_s,
@@ -92,6 +102,11 @@ def record_trial(session: Session, context: TrialContext, trial: Trial, done: in
 def configuration_hash(kernel: Kernel, configuration: Configuration) -> str:
     """SHA-256 over variant, source and values, which is unique among the trials of a study."""
     return hash_with_source(kernel.source_hash(configuration.variant), configuration)
+
+
+def _repeated(digest: str, given_up: int) -> str:
+    """The hash where so many trials of the configuration count as not made; that of the first where none does."""
+    return hashlib.sha256(f"{digest} {given_up}".encode()).hexdigest() if given_up else digest
 
 
 def hash_with_source(source_hash: str, configuration: Configuration) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, joinedload
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.service.operations.jobs.given_up import is_given_up
 from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import models
@@ -49,11 +50,11 @@ def study_row(
 
 
 def prior_trials(session: Session, study_id: int, kernel: Kernel) -> list[Trial]:
-    """The tuner's view of every trial of the study whose source is still current here."""
+    """The tuner's view of every trial of the study that counts and whose source is still current here."""
     current = kernel_variant_ids(session, kernel).values()
     rows = session.scalars(
         select(models.Trial)
-        .where(models.Trial.study_id == study_id, models.Trial.kernel_variant_id.in_(current))
+        .where(models.Trial.study_id == study_id, models.Trial.kernel_variant_id.in_(current), ~is_given_up())
         .order_by(models.Trial.number)
     )
     return [_trial(row) for row in rows]
@@ -73,6 +74,7 @@ def trials_of_others(session: Session, study_id: int, kernel: Kernel, job_id: uu
             trial.number > after,
             trial.job_id.is_distinct_from(job_id),
             trial.kernel_variant_id.in_(current),
+            ~is_given_up(),
         )
         .order_by(trial.number)
     )

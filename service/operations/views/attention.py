@@ -12,23 +12,26 @@ from itertools import islice
 from uuid import UUID
 
 from pydantic import Field
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import Answer, Match, Page, ProblemAnswer
-from tilewright.service.operations.best_cache.memory import BestMemory
+from tilewright.service.operations.best_cache.current_answers import Answers
 from tilewright.service.operations.demand.answers import AnsweredDemand, answered, open_jobs
-from tilewright.service.operations.demand.demand import TunedDemand, demand, tune_one
+from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand, demand, tune_one
 from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.requests import DemandJobs
 from tilewright.service.operations.views.attention_kind import AttentionKind
 from tilewright.service.operations.views.attention_rows import (
+    STAND_IN,
     AttentionReason,
     KnownPairs,
     Pair,
     gains_over_default,
     known_pairs,
 )
+from tilewright.service.store import models
 
 ASSUMED_GAIN = 0.05
 """The gain that is assumed where nothing else is known: the margin within which a study counts as solved."""
@@ -83,7 +86,7 @@ def attention(
     *,
     limit: int = 50,
     cursor: str | None = None,
-    memory: BestMemory | None = None,
+    known: Answers | None = None,
     ordered: Callable[[list[Pair]], list[Pair]] | None = None,
 ) -> AttentionPage:
     """One page of the list, in another order where one is given.
@@ -91,7 +94,7 @@ def attention(
     A cursor holds a place: what was tuned meanwhile moves the rest up.
     """
     wanted = chosen or AttentionFilter()
-    found = _found(session, wanted, memory)
+    found = _found(session, wanted, known)
     start = 0 if cursor is None else row_id_of(cursor)
     items = ordered(found.items) if ordered else found.items
     shown = items[start : start + limit]
@@ -105,13 +108,15 @@ def attention(
     )
 
 
-def tune_attention(session: Session, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
+def tune_attention(
+    session: Session, request: DemandJobs, chosen: AttentionFilter, *, top: int, known: Answers | None = None
+) -> list[TunedDemand]:
     """A job for each of the `top` most worthwhile whose device model a worker serves; sent again, it joins them.
 
     Raises CeilingError like `request_job`: then nothing is queued.
     """
     served = _served(session)
-    ranked = (pair for pair in _found(session, chosen, None).items if pair.device_model in served)
+    ranked = (pair for pair in _found(session, chosen, known).items if pair.device_model in served)
     return [tune_one(session, request, pair.problem, pair.device_model, pair.requests) for pair in islice(ranked, top)]
 
 
@@ -125,20 +130,27 @@ def weight(pair: Pair) -> float:
     return max(pair.requests, 1) * (ASSUMED_GAIN if pair.gain is None else pair.gain)
 
 
-def _found(session: Session, chosen: AttentionFilter, memory: BestMemory | None) -> KnownPairs:
+def requested(session: Session, chosen: AttentionFilter) -> list[DemandAnswer]:
+    """The requested problems that are looked at; none of a stand-in for a GPU."""
+    model = models.DeviceModel
+    stand_ins = set(session.scalars(select(model.slug).where(model.kind == STAND_IN)))
+    rows = demand(session, kernel=chosen.kernel, device_model=chosen.device_model, limit=MOST_REQUESTED).items
+    return [row for row in rows if row.device_model not in stand_ins]
+
+
+def _found(session: Session, chosen: AttentionFilter, known: Answers | None) -> KnownPairs:
     """The problems that pass the filter, the most worthwhile first, and the counts of all kinds."""
-    which = {"kernel": chosen.kernel, "device_model": chosen.device_model}
-    known = known_pairs(session, **which, kind=chosen.kind)
-    by_place = {(pair.problem_hash, pair.device_model): pair for pair in known.items}
-    gains, new, requested = gains_over_default(session), 0, 0
-    for row in answered(session, demand(session, **which, limit=MOST_REQUESTED).items, memory):
+    stored = known_pairs(session, kernel=chosen.kernel, device_model=chosen.device_model, kind=chosen.kind)
+    by_place = {(pair.problem_hash, pair.device_model): pair for pair in stored.items}
+    gains, new, count = gains_over_default(session), 0, 0
+    for row in answered(session, requested(session, chosen), known):
         pair = _requested(row, gains)
         if pair is None:
             continue
         place = (pair.problem_hash, pair.device_model)
         failing = by_place.get(place)  # its job failed: then it has both reasons
         by_place[place] = pair if failing is None else replace(pair, reasons=(*failing.reasons, *pair.reasons))
-        new, requested = new + (failing is None), requested + 1
+        new, count = new + (failing is None), count + 1
     return KnownPairs(
         sorted(
             (
@@ -148,16 +160,17 @@ def _found(session: Session, chosen: AttentionFilter, memory: BestMemory | None)
             ),
             key=lambda pair: (-weight(pair), pair.problem_hash, pair.device_model),
         ),
-        known.total + new,
-        {kind: {**known.counts, AttentionKind.REQUESTED: requested}[kind] for kind in AttentionKind},
+        stored.total + new,
+        {kind: {**stored.counts, AttentionKind.REQUESTED: count}[kind] for kind in AttentionKind},
     )
 
 
 def _requested(row: AnsweredDemand, gains: Mapping[str, float]) -> Pair | None:
     """The demand's row; None where the kernel no longer admits it, so that nobody can tune it."""
     problem_hash, asked = row.problem_hash, row.demand
-    if problem_hash is None or row.match is None:
+    if problem_hash is None or (row.match is None and not row.pending):
         return None
+    answer = ANSWERED_WITH[row.match] if row.match else "a prediction that is being computed"
     loss = row.expected_loss
     gain = loss / (1 + loss) if loss else None
     if row.match is Match.DEFAULT:
@@ -167,9 +180,7 @@ def _requested(row: AnsweredDemand, gains: Mapping[str, float]) -> Pair | None:
         problem=asked.problem,
         problem_hash=problem_hash,
         device_model=asked.device_model,
-        reasons=(
-            AttentionReason(kind=AttentionKind.REQUESTED, text=f"{times}; answered with {ANSWERED_WITH[row.match]}"),
-        ),
+        reasons=(AttentionReason(kind=AttentionKind.REQUESTED, text=f"{times}; answered with {answer}"),),
         requests=asked.count,
         gain=gain,
     )

@@ -6,8 +6,9 @@ from tilewright.service.store.models.declarative import Base, uuid7
 from tilewright.service.store.models.demand import AskedShelf, Demand
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
+from tilewright.service.store.models.predictors import Predictor
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
-from tilewright.service.store.models.results import BestConfiguration, Trial
+from tilewright.service.store.models.results import BestConfiguration, Trial, TrialRetry
 from tilewright.service.store.models.schedules import (
     FireOutcome,
     Overlap,
@@ -39,6 +40,7 @@ __all__ = [
     "Kernel",
     "KernelVariant",
     "Overlap",
+    "Predictor",
     "Problem",
     "Schedule",
     "ScheduleFire",
@@ -46,6 +48,7 @@ __all__ = [
     "ScheduledProblem",
     "Study",
     "Trial",
+    "TrialRetry",
     "TuningJob",
     "Webhook",
     "WebhookDelivery",

@@ -79,6 +79,15 @@ class Trial(Base):
     kernel_variant: Mapped[KernelVariant] = relationship(lazy="raise")
 
 
+class TrialRetry(Base):
+    """A trial that counts as not made, because somebody wants its configuration tried again."""
+
+    __tablename__ = "trial_retries"
+
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 class BestConfiguration(Base):
     """The winner of a study's finals. The current one is neither superseded nor retracted."""
 

@@ -116,7 +116,7 @@ SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "TILE_K": 32, "
     [
         ("tensor3xtf32", {"m": 40, "n": 36, "k": 75}, {}),
         pytest.param("tensor3xtf32", {"m": 40, "n": 36, "k": 96}, {"SPLIT_K": 2, "PROMOTE_K": 32}, marks=EXHAUSTIVE),
-        ("tensor3xtf32", {"m": 24, "n": 20, "k": 24, "batch": 5}, {}),
+        pytest.param("tensor3xtf32", {"m": 24, "n": 20, "k": 24, "batch": 5}, {}, marks=EXHAUSTIVE),
         ("tensor3xtf32", {"m": 19, "n": 37, "k": 66, "batch": 3, "lda": 68, "ldb": 40, "ldc": 38}, {"SPLIT_K": 2}),
         ("tensor3xtf32", {"m": 33, "n": 20, "k": 64, "batch": 3, "stride_b": 0, "stride_a": 2115, "ldc": 24}, {}),
         ("tensor1xtf32", {"m": 40, "n": 36, "k": 75, "batch": 2}, {"PRODUCTS": 1}),

@@ -21,6 +21,8 @@ DEFAULT = TENSOR3XTF32_SLICED.space().default().values
 SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "STAGES": 2, "RESIDENT": 4}
 """Of blocks of which a host's 48 KiB of shared memory hold one."""
 
+EXHAUSTIVE = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
 def hosted(tmp_path_factory):
@@ -31,10 +33,12 @@ def hosted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("shape", "layout", "fixed"),
     [
-        ({"m": 37, "n": 70, "k": 150}, (False, False), {"WARP_M": 32, "WARP_N": 32, "WARPS_N": 1}),
+        pytest.param(
+            {"m": 37, "n": 70, "k": 150}, (False, False), {"WARP_M": 32, "WARP_N": 32, "WARPS_N": 1}, marks=EXHAUSTIVE
+        ),
         ({"m": 33, "n": 50, "k": 262}, (False, True), {"SLICES": 4, "SPLIT_K": 2}),
-        ({"m": 40, "n": 36, "k": 140}, (True, False), {"SLICES": 2, "SPLIT_K": 3}),
-        ({"m": 40, "n": 36, "k": 300}, (True, True), {"TILE_K": 32, "STAGES": 3}),
+        pytest.param({"m": 40, "n": 36, "k": 140}, (True, False), {"SLICES": 2, "SPLIT_K": 3}, marks=EXHAUSTIVE),
+        pytest.param({"m": 40, "n": 36, "k": 300}, (True, True), {"TILE_K": 32, "STAGES": 3}, marks=EXHAUSTIVE),
         ({"m": 20, "n": 36, "k": 70, "batch": 3, "stride_b": 0}, (False, False), {"SLICES": 1}),
     ],
     ids=str,

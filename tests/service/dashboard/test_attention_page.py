@@ -9,6 +9,7 @@ import pytest
 from factories import H100, NEW, OLD, SHAPE
 from sqlalchemy import func
 from test_matrix_page import add_demand
+from waiting import until
 
 from tilewright.service.operations.caller import Scope
 from tilewright.service.settings import settings
@@ -75,7 +76,9 @@ def test_each_reason_is_found_and_the_most_worthwhile_comes_first(client, filled
     }
 
 
+@pytest.mark.usefixtures("computing")
 def test_a_reason_is_a_sentence_and_the_gain_is_told_where_it_is_known(client, filled):
+    until(lambda: "being computed" not in str(items(client)))
     by_size = {item["problem"]["shape"]["m"]: item for item in items(client)}
     said = {m: [reason["text"] for reason in item["reasons"]] for m, item in by_size.items()}
     assert said[100][0] == "cuBLAS 13.0 takes 20 % less time"

@@ -14,6 +14,7 @@ from shipped_file import WORDS
 from shown_matrix import LLAMA, SQUARE, cells, shape
 from sqlalchemy import text
 from test_result_pages import MANY_RESULTS
+from waiting import until
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.dashboard import STATIC, matrix_view
@@ -180,16 +181,16 @@ def add_demand(rows, sizes, times):
 
 def best_on(models: list[str], rows: list[dict]) -> dict[tuple[int, str], str]:
     """What `best` answers for each row and device model."""
-    with transaction() as session:
-        return {
-            (place, model): find_best(
-                session, "gemm", model, row["problem"]["shape"], row["problem"]["dtype"], row["problem"]["options"]
-            ).match.value
-            for place, row in enumerate(rows)
-            for model in models
-        }
+    return {
+        (place, model): find_best(
+            "gemm", model, row["problem"]["shape"], row["problem"]["dtype"], row["problem"]["options"]
+        ).match.value
+        for place, row in enumerate(rows)
+        for model in models
+    }
 
 
+@pytest.mark.usefixtures("computing")
 def test_every_cell_says_what_best_answers(client, page, commit):
     """Near and far shapes, other options, a fitted predictor, a configuration that fell out of its space."""
 
@@ -212,6 +213,9 @@ def test_every_cell_says_what_best_answers(client, page, commit):
         rows.model_alone(T4)
 
     commit(make)
+    assert "being computed" in page("/?order=age")
+    until(lambda: "being computed" not in page("/?order=age"))
+    until(lambda: '"pending":true' not in client.get("/v1/kernels/gemm/matrix?limit=200").text)
     rows = client.get("/v1/kernels/gemm/matrix?limit=200").json()["items"]
     said = {(i, cell["device_model"]): cell["match"] for i, row in enumerate(rows) for cell in row["cells"]}
     assert said == best_on(["cpu:test", "nvidia-h100", "nvidia-h200", "nvidia-t4"], rows)
@@ -269,10 +273,10 @@ def test_the_search_leads_to_a_job_by_its_id_or_the_beginning_of_it(client):
         assert (answer.status_code, answer.headers["location"]) == (303, path)
 
 
-@pytest.mark.usefixtures("shipped_records")
+@pytest.mark.usefixtures("shipped_records", "computing")
 def test_a_cell_that_shipped_records_answer_says_so(page, commit):
     commit(lambda rows: [rows.best(SQUARE, model=H100), rows.best(LLAMA, options={"trans_b": True})])
-    assert f"predicted from {WORDS}" in html.unescape(page())
+    until(lambda: f"predicted from {WORDS}" in html.unescape(page()))
 
 
 def test_of_many_device_models_the_most_tuned_have_columns(page, commit, monkeypatch):

@@ -7,11 +7,11 @@ import json
 
 import pytest
 from factories import H200, SHAPE, Rows
+from found import find_best
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import schema

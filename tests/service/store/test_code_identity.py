@@ -3,12 +3,12 @@
 from importlib import import_module
 
 from factories import SHAPE
+from found import find_best
 from sqlalchemy import select
 
 from tilewright.kernels.identity import code_hash, text_hash
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.jobs.record_trial import configuration_hash, hash_with_source
 from tilewright.service.operations.staleness.standing import source_key, source_keys
 from tilewright.service.store import models

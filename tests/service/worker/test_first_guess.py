@@ -7,12 +7,12 @@ from contextlib import closing
 
 import pytest
 from factories import Rows
+from found import find_best
 from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.store.models import Study, TuningJob
 from tilewright.service.worker import first_guess
 from tilewright.service.worker.first_guess import FirstGuess

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.tuner.devices import host_memory
 from tilewright.tuner.devices.cpu.process import Ended, failure
-from tilewright.tuner.errors import OutOfMemoryError, TrialFailure
+from tilewright.tuner.outcome import Outcome
 
 GIB = 1 << 30
 FREE = {"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable:   {8 * GIB // 1024} kB\n"}
@@ -91,5 +91,31 @@ def test_a_process_and_its_children_are_offered_to_the_kernel():
 
 
 def test_a_program_that_was_killed_for_memory_is_no_fault_of_its_configuration():
-    assert isinstance(failure(Ended(-9, "", "", lacked_memory=True), 1.0), OutOfMemoryError)
-    assert isinstance(failure(Ended(-9, "", ""), 1.0), TrialFailure)
+    assert failure(Ended(-9, "", "", lacked_memory=True), 1.0).outcome is Outcome.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (Ended(-9, "", ""), "from outside by SIGKILL"),
+        (Ended(-15, "", ""), "from outside by SIGTERM"),
+        (Ended(64, "", "out.y.0: cannot be written: No space left on device"), "No space left on device"),
+        (Ended(1, "", "g++: fatal error: Killed signal terminated program cc1plus"), "Killed signal"),
+        (Ended(None, "", "", starved_s=6.0), "for a processor"),
+    ],
+)
+def test_what_the_surroundings_did_is_an_outcome_of_its_own(ended, words):
+    found = failure(ended, 10.0)
+    assert (found.outcome, words in found.log) == (Outcome.INTERRUPTED, True)
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome"),
+    [
+        (Ended(-11, "", ""), Outcome.LAUNCH_FAILED),
+        (Ended(70, "", "out of bounds"), Outcome.LAUNCH_FAILED),
+        (Ended(None, "", "", starved_s=0.5), Outcome.TIMED_OUT),
+    ],
+)
+def test_what_a_program_did_itself_is_held_against_it(ended, outcome):
+    assert failure(ended, 10.0).outcome is outcome

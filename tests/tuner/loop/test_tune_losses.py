@@ -6,7 +6,7 @@ import made_recordings as made
 import pytest
 from replayed_run import BEST, Run
 
-from tilewright.tuner.errors import DeviceLostError, TrialFailure
+from tilewright.tuner.errors import DeviceLostError, SurroundingsError, TrialFailure
 from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.outcome import Outcome
 
@@ -59,3 +59,31 @@ def test_other_failures_are_what_the_first_try_says():
     found = run(TrialFailure(Outcome.LAUNCH_FAILED, "died in sample (SIGKILL)")).go()
     trial = next(trial for trial in found.trials if trial.configuration == BEST)
     assert trial.evaluation.outcome is Outcome.LAUNCH_FAILED
+
+
+def interrupted(log="no space left on device"):
+    return TrialFailure(Outcome.INTERRUPTED, log)
+
+
+def test_a_trial_that_the_surroundings_end_once_is_tried_again_and_measured():
+    found = run(interrupted()).go()
+    assert {trial.evaluation.outcome for trial in found.trials} == {Outcome.MEASURED}
+    assert found.result.best.configuration == BEST
+
+
+def test_one_that_they_end_twice_is_recorded_as_such():
+    found = run(interrupted(), interrupted("again")).go()
+    (trial,) = [trial for trial in found.trials if trial.configuration == BEST]
+    assert (trial.evaluation.outcome, trial.evaluation.log) == (Outcome.INTERRUPTED, "again")
+    assert len(found.trials) == 64
+
+
+class LackingBench(made.BenchWithLibrary):
+    def compile(self, configuration):
+        raise interrupted()
+
+
+def test_a_job_ends_with_the_reason_where_the_surroundings_end_every_trial():
+    recording = made.valley()
+    with pytest.raises(SurroundingsError, match="3 trials running were interrupted, each twice: no space left"):
+        Run(recording, Budget(trials=64), bench=LackingBench(recording)).go()

@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, Call, entries  # noqa: E402
+from tilewright.tuner.pytorch.attention import ATTENTION  # noqa: E402
 
 F = torch.nn.functional
 OURS = "scaled_dot_product_attention"
@@ -118,3 +119,15 @@ def test_pytorchs_own_call_is_recorded_as_the_problem_that_it_poses():
     assert (problem.kernel, problem.options["mask"]) == ("attention", "causal")
     sizes = {"batch": 2, "heads": 3, "queries": 7, "keys": 7, "depth": 16}
     assert sizes.items() <= problem.shape.items()
+
+
+def test_views_of_joined_layers_are_one_call_with_what_was_judged():
+    apart = [torch.randn(2, 8, 64).view(2, 8, 2, 32).transpose(1, 2) for _ in range(3)]
+    joined = [one.view(2, 8, 2, 32).transpose(1, 2) for one in torch.randn(2, 8, 192).chunk(3, -1)]
+    turned = [one.mT for one in apart]
+    keys = [
+        entries(Call(ATTENTION, (*those, None, False, None, False)))
+        for those in (apart, joined, apart[:2] + turned[:1])
+    ]
+    assert apart[0].stride() != joined[0].stride()
+    assert keys[0] == keys[1] != keys[2]

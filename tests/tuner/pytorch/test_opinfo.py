@@ -15,7 +15,7 @@ pytest.importorskip("expecttest", reason="PyTorch's own test code imports it")
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 
-PARTS = 48
+PARTS = 96
 """A commit runs one part of so many, and each plain float32 sample; which one follows from its hash."""
 
 

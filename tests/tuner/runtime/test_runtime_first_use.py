@@ -124,6 +124,13 @@ KINDS = {
     "softmax": ("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
     "rms_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
     "add_layer_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
+    "attention": (
+        "tiled",
+        {"LANES": 8, "TILE_K": 32, "TILE_Q": 16},
+        {"batch": 3, "heads": 4, "queries": 40, "keys": 48, "depth": 32, "kv_heads": 2},
+        "float32",
+        {"mask": "causal"},
+    ),
     "linear_gated": ("tiled", {"TILE_WIDTH": 8}, {"m": 20, "n": 24, "k": 32}, "bfloat16", {}),
     "conv2d": (
         "direct",

@@ -120,3 +120,12 @@ def test_a_configuration_that_was_checked_is_not_verified_again(tmp_path, monkey
     assert states(runtime) == [("right", "tiled")]
     monkeypatch.setattr("tilewright.tuner.runtime.first_use.drawn._finding", lambda *_: pytest.fail("it verifies"))
     launch.prepare("cpu")
+
+
+def test_what_would_take_too_long_on_the_host_is_not_verified(tmp_path, monkeypatch):
+    monkeypatch.setattr("tilewright.tuner.runtime.first_use.rows._MOST_FLOPS_OF_ROWS", 1000)
+    runtime = runtime_of(tmp_path, catalogue())
+    runtime.best("gemm", **SHAPE).prepare("cpu")
+    (use,) = runtime.first_uses()
+    assert use.state == "waiting"
+    assert use.reason.endswith("gemm has no part of this problem's results that is small enough to compute here")

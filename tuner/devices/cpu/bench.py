@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from tilewright.kernels.dtypes import ITEM_BYTES
 from tilewright.kernels.kernel import Arrays, Kernel, Launch, Scalar, Tensor, Texture
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.arrays import input_kinds, random_arrays, scalar_values
+from tilewright.tuner.arrays import drawn_again, input_kinds, random_arrays, scalar_values
 from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.check import CheckReport, check_program
 from tilewright.tuner.devices.cpu.compile import blocks_may_meet
+from tilewright.tuner.devices.cpu.inspected import Case, InspectedProgram, Inspection
 from tilewright.tuner.devices.cpu.library import LibraryCall, library_call
-from tilewright.tuner.devices.cpu.process import Conversation, output_of
+from tilewright.tuner.devices.cpu.process import Allowance, Conversation, output_of
 from tilewright.tuner.devices.cpu.scratch import PrivateFolder
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, first_error
@@ -59,6 +61,12 @@ NaN, which fmaxf drops."""
 _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
 
+_MOST_DRAWN_AGAIN = 6
+"""With so many further inputs a program is timed before repeated launches count as too fast."""
+
+_SPARE_BYTES, _SPARE_FILE_BYTES = 2 << 30, 1 << 20
+"""Memory beside the arrays: stacks of a block's threads, and of Triton's interpreter its modules."""
+
 _CASES_KEPT_BYTES, _LEAST_CASES_KEPT = 1 << 28, 8
 """Inputs and references of kinds that stay: all, where they are small, else so many of the latest."""
 
@@ -79,19 +87,6 @@ class Program:
     resources: Resources
     compile_ms: float
     workspace_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Case:
-    """Inputs of one kind, in files by name, with what integer outputs hold before; and what outputs must be."""
-
-    sources: dict[str, Path]
-    expected: Expected
-    scalars: dict[str, float]
-
-    def counts(self, kind: str) -> bool:
-        """See `Expected`."""
-        return self.expected.counts(kind)
 
 
 class CpuBench(Bench):
@@ -123,14 +118,20 @@ class CpuBench(Bench):
         self._builder = builder
         self._evicted_bytes = evicted_bytes
         self._warm: OrderedDict[Path | LibraryCall, Conversation] = OrderedDict()
+        self._inspected: dict[Conversation, InspectedProgram] = {}
+        self._names: dict[Conversation, str] = {}  # what the files of their outputs begin with
+        self._processes_begun = itertools.count()
         self._ahead: dict[Configuration, Future[Program]] = {}
         # One core is left to what is being timed.
         self._compilers = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "compile-ahead")
         self._scalars = scalar_values(kernel, problem)
         self._seed, self._kinds = seed, input_kinds(kernel, problem)
         self._turns = cycle(self._kinds)
+        self._timed_kind = self._kinds[0]
         self._cases: dict[str, Case] = {}
         self._folder = PrivateFolder(kernel.memory_bytes(problem) * (2 + _cases_kept(kernel, problem)))
+        self._results_folder = self._folder.path / "results"
+        self._results_folder.mkdir()
         self._sources = self._case(self._kinds[0]).sources
 
     @property
@@ -184,7 +185,11 @@ class CpuBench(Bench):
         """CPU time of one thread, in ms; the process of an executable stays, warm, for the next call."""
         conversation = self._conversation(executable)
         evicted_bytes = self._evicted_bytes if l2 == "cold" else 0
+        inspected = self._inspected.get(conversation)
         try:
+            if inspected is not None:
+                samples = inspected.sample(self._timed_kind, count, _MIN_SAMPLE_S, evicted_bytes)
+                return [sample * 1e3 for sample in samples]
             answers = conversation.ask(
                 f"{count} {_MIN_SAMPLE_S} {evicted_bytes}", count, self._deadline_s(count + 2, executable)
             )
@@ -204,6 +209,10 @@ class CpuBench(Bench):
             self._command(program, "verify 1 255 0", "checked"), mode, source, 10 * self._deadline_s(2, program)
         )
 
+    def renew(self, turn: int) -> None:
+        """Inputs that are drawn from another seed, in odd turns."""
+        self._timed_kind = next(self._more_kinds()) if turn % 2 else self._kinds[0]
+
     def library(self) -> LibraryCall | None:
         """OpenBLAS of NumPy on one thread, for the kernels that it has."""
         return library_call(self.problem, self._scalars, self._sources)
@@ -217,7 +226,7 @@ class CpuBench(Bench):
         """Ends the sampling processes and removes the files."""
         self._compilers.shutdown(cancel_futures=True)
         while self._warm:
-            self._warm.popitem()[1].close()
+            self._end(self._warm.popitem()[1])
         self._folder.close()
 
     def _case(self, kind: str) -> Case:
@@ -293,16 +302,26 @@ class CpuBench(Bench):
     ) -> tuple[Arrays, Arrays]:
         """Every output by name, of two launches; before the second their bytes may be `finite`, which is no NaN."""
         task = f"verify {self._processes(program)} {finite} {repeated_s}"
-        output_of(self._command(program, task, "out", sources, scalars), self._deadline_s(3, program) + repeated_s)
-        first, second = (
-            self.kernel.written_by(
-                program.configuration,
-                self.problem,
-                {t.name: self._output(t, f"out.{t.name}.{i}") for t in self.kernel.outputs},
-            )
-            for i in (0, 1)
+        command = self._command(program, task, "out", sources, scalars)
+        output_of(command, self._deadline_s(3, program) + repeated_s, self._allowance(program))
+        return self._results(program, "out", 0), self._results(program, "out", 1)
+
+    def _results(self, program: Program, destination: str, number: int, *, keep: bool = False) -> Arrays:
+        """Every output of a process by name, as far as the program writes it: from the files with that number."""
+        names = {tensor.name: f"{destination}.{tensor.name}.{number}" for tensor in self.kernel.outputs}
+        outputs = {tensor.name: self._output(tensor, names[tensor.name], keep=keep) for tensor in self.kernel.outputs}
+        return self.kernel.written_by(program.configuration, self.problem, outputs)
+
+    def _allowance(self, program: Program) -> Allowance:
+        """What a program's process may take: its arrays some times over, and as much as the interpreter has."""
+        memory_bytes = 4 * self.kernel.memory_bytes(self.problem) + program.workspace_bytes * 2 + self._evicted_bytes
+        most = max(tensor.size_bytes(self.problem) for tensor in self.kernel.outputs)
+        return Allowance(
+            memory_bytes=memory_bytes + _SPARE_BYTES,
+            file_bytes=most + _SPARE_FILE_BYTES,
+            reads=(program.path, self._folder.path),
+            writes=(self._results_folder,),
         )
-        return first, second
 
     def _processes(self, program: Program) -> int:
         """How many processes share the blocks of a launch that is not timed."""
@@ -354,7 +373,7 @@ class CpuBench(Bench):
         access = "const" if tensor.role == "input" else "finite" if self._takes_finite(tensor) else "mutable"
         source = str(sources.get(tensor.name, ""))
         is_result = destination and tensor.role != "input"
-        target = str(self._folder.path / f"{destination}.{tensor.name}") if is_result else ""
+        target = str(self._results_folder / f"{destination}.{tensor.name}") if is_result else ""
         return str(tensor.size_bytes(self.problem)), access, source, target
 
     def _takes_finite(self, tensor: Tensor) -> bool:
@@ -373,19 +392,55 @@ class CpuBench(Bench):
         key = executable if isinstance(executable, LibraryCall) else _program(executable).path
         # One that ended between two questions did not end by the kernel's doing (the thread that started it is gone).
         if key in self._warm and not self._warm[key].is_alive:
-            self._warm.pop(key).close()
+            self._end(self._warm.pop(key))
         if key not in self._warm:
             while len(self._warm) >= _MAX_WARM_PROGRAMS:
-                self._warm.popitem(last=False)[1].close()
+                self._end(self._warm.popitem(last=False)[1])
             if isinstance(executable, LibraryCall):
                 self._warm[key] = Conversation(executable.command, executable.environment)
             else:
-                self._warm[key] = Conversation(self._command(_program(executable), "sample"))
+                self._warm[key] = self._begun(_program(executable))
         self._warm.move_to_end(key)
         return self._warm[key]
 
-    def _forget(self, conversation: Conversation) -> None:
+    def _begun(self, program: Program) -> Conversation:
+        """A process of the program that is timed; Triton's interpreter is not looked at there."""
+        if self.kernel.is_triton:
+            return Conversation(self._command(program, "sample"), None, self._allowance(program))
+        name = f"timed{next(self._processes_begun)}"
+        conversation = Conversation(self._command(program, "sample", name), None, self._allowance(program))
+        self._names[conversation] = name
+        self._inspected[conversation] = InspectedProgram(
+            conversation,
+            Inspection(
+                case_of=self._case,
+                outputs=lambda number: self._results(program, name, number, keep=True),
+                first=self._first_kinds(),
+                more=self._more_kinds,
+                constants={tensor.name: tensor.symbol for tensor in self.kernel.constants},
+                deadline_s=lambda launches: self._deadline_s(launches, program),
+            ),
+        )
+        return conversation
+
+    def _first_kinds(self) -> tuple[str, ...]:
+        """What a process that is timed computes with first: inputs of another kind, and then those that are timed."""
+        others = (kind for kind in self._kinds[1:] if self._case(kind).counts(kind) and self._case(kind).can_be_loaded)
+        return *islice(others, 1), self._kinds[0]
+
+    def _more_kinds(self) -> Iterator[str]:
+        """Inputs drawn like those that are timed, and not the same."""
+        return (drawn_again(self._kinds[0], number) for number in range(1, _MOST_DRAWN_AGAIN + 1))
+
+    def _end(self, conversation: Conversation) -> None:
+        """Ends a process that is timed; its files go."""
         conversation.close()
+        if self._inspected.pop(conversation, None) is not None:
+            for path in self._results_folder.glob(f"{self._names.pop(conversation)}.*"):
+                path.unlink(missing_ok=True)
+
+    def _forget(self, conversation: Conversation) -> None:
+        self._end(conversation)
         for key in [k for k, kept in self._warm.items() if kept is conversation]:
             del self._warm[key]
 
@@ -395,10 +450,11 @@ class CpuBench(Bench):
             slowest_s += _SLOWEST_INTERPRETED_S * _blocks(executable.launches)
         return self.run_timeout_s + launches * slowest_s
 
-    def _output(self, tensor: Tensor, name: str) -> NDArray[Any]:
-        path, layout = self._folder.path / name, tensor.layout(self.problem)
+    def _output(self, tensor: Tensor, name: str, *, keep: bool) -> NDArray[Any]:
+        path, layout = self._results_folder / name, tensor.layout(self.problem)
         memory = np.fromfile(path, dtype=tensor.dtype_for(self.problem))
-        path.unlink()
+        if not keep:
+            path.unlink()
         written = layout.gaps_written(memory)
         if written:
             trespass = f"out of bounds: {written} elements between the rows of {tensor.name} were written"

@@ -23,12 +23,12 @@ from tilewright.kernels.source import defined_by
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import triton_version
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, shim_hash, translation_unit
-from tilewright.tuner.devices.cpu.process import LOG_CHARACTERS, run_limited
+from tilewright.tuner.devices.cpu.process import LOG_CHARACTERS, Allowance, run_limited
 from tilewright.tuner.errors import NoCompilerError, TrialFailure, TunerError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.triton.interpreter import SUFFIX, InterpretedProgram
 
-RUNTIME = ("block", "arrays", "runner")
+RUNTIME = ("block", "arrays", "confined", "runner")
 """The shim's own sources, compiled once per compiler and mode."""
 
 LIBRARY = "library"
@@ -173,9 +173,14 @@ class HostBuilder:
         """None where the compiler succeeded, else its log."""
         # What ziglang keeps of one kernel goes with the scratch folder; else its own cache would grow without end.
         environment = {"TMPDIR": str(scratch), "ZIG_LOCAL_CACHE_DIR": str(scratch)}
-        ended = run_limited([*self.compiler.command, *arguments], timeout_s, environment)
+        folders = (HOST_FOLDER, self._cache, *(Path(flag[2:]) for flag in arguments if flag.startswith("-I")))
+        private = (Path(self._private.name),) if self._private is not None else ()
+        allowance = Allowance(reads=(*folders, *private), writes=(scratch,), is_compiler=True)
+        ended = run_limited([*self.compiler.command, *arguments], timeout_s, environment, allowance)
         if ended.code == 0:
             return None
+        if (interruption := ended.interruption) is not None:
+            raise TrialFailure(Outcome.INTERRUPTED, f"the compiler was interrupted: {interruption}\n{ended.log}")
         if ended.code is None:
             return f"the compiler was killed after {timeout_s:.3g} s\n{ended.log}".strip()
         return (ended.log or f"the compiler ended with {ended.code}")[:LOG_CHARACTERS]

@@ -143,6 +143,13 @@ class _Session:
         bench, executable = self._executables[number]
         return bench.sample(executable, l2, count)
 
+    def inspect(self, number: int) -> Verification | None:
+        bench, executable = self._executables[number]
+        return bench.inspect(executable)
+
+    def renew(self, bench: int, turn: int) -> None:
+        self._benches[bench].renew(turn)
+
     def library_name(self, bench: int) -> str | None:
         return self._benches[bench].library_name()
 
@@ -187,6 +194,9 @@ class _Steps:
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         self._begin("sample")
         return self._bench.sample(executable, l2, count)
+
+    def inspect(self, executable: Executable) -> Verification | None:
+        return self._bench.inspect(executable)
 
     def state(self) -> DeviceState:
         return self._bench.state()

@@ -28,7 +28,11 @@ from tilewright.tuner.outcome import Outcome
 log = logging.getLogger(__name__)
 
 _MAX_LOSSES = 2
-_SAME = {"load": "compile", "library_name": "library"}  # the library's fastest call has a name: it is found first
+_SAME = {
+    "load": "compile",
+    "library_name": "library",
+    "inspect": "verify",
+}  # the library's fastest call has a name: it is found first
 _AHEAD_BYTES = 1 << 17
 """The longest call sent ahead of an answer. A pipe holds 200 kB, and nothing may wait for a child that hangs."""
 _LAUNCHES = frozenset({"verify", "verify_each_kind", "sample"})
@@ -50,6 +54,7 @@ class Deadlines:
     verify_each_kind: float = 240.0
     sample: float = 60.0
     library: float = 240.0  # up to nine of its calls are verified and timed, to find its fastest
+    renew: float = 900.0  # as `bench`: other inputs have a reference of their own
     other: float = 60.0
 
     def of(self, call: str) -> float:
@@ -198,10 +203,12 @@ class DeviceProcess:
         status = None if self._child is None else self._child.join(5.0)
         self._end()
         if status == -signal.SIGKILL and host_memory.kills() > self._kills_before:
-            raise OutOfMemoryError(
-                f"This machine or container ran out of memory in {name}, and the kernel killed the device's process. "
-                "Choose a smaller shape, free memory or raise the limit"
+            reason = (
+                f"this machine or container ran out of memory in {name}, and the kernel killed the device's process"
             )
+            if name in {"open", "bench"}:  # which are no trial's
+                raise OutOfMemoryError(f"{reason}. Choose a smaller shape, free memory or raise the limit")
+            return TrialFailure(Outcome.INTERRUPTED, reason)
         how = signal.Signals(-status).name if status is not None and status < 0 else f"exit status {status}"
         return TrialFailure(outcome, f"the device's process died in {name} ({how})")
 

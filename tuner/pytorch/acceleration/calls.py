@@ -50,8 +50,21 @@ def entry(argument: Any) -> Hashable:
 
 
 def entries(call: Call) -> tuple[Hashable, ...]:
-    """That of every argument, with the result's shape."""
+    """That of every argument, with the result's shape.
+
+    Attention's tensors count without their strides: layers that are joined hand it views of one product.
+    """
+    if call.operator is ATTENTION:
+        return *[_without_strides(one) for one in call.arguments], call.shape
     return *[entry(one) for one in call.arguments], call.shape
+
+
+def _without_strides(argument: Any) -> Hashable:
+    found = entry(argument)
+    if not isinstance(argument, Tensor) or not isinstance(found, tuple):
+        return found
+    kind, dtype, shape, _, autocast = found
+    return kind, dtype, shape, autocast
 
 
 # Below, arguments have PyTorch's names, so that a call by name is bound as PyTorch binds it.

@@ -23,6 +23,8 @@ _MOST_ELEMENTS = 1 << 18
 MOST_FLOPS = 1e9
 """Operations of a whole problem that a call may wait for, where its kernel does not say which results are rows."""
 
+_MOST_FLOPS_OF_ROWS = 2e10
+
 Array = NDArray[Any]
 
 
@@ -44,13 +46,15 @@ class RowsOf:
             self.why_not = f"{kernel.name} reads a texture, or writes a part of its output"
         elif kernel.row_axis and kernel.check is None:
             self._take_rows()
-        elif kernel.estimated_flops(problem) > most_flops:
-            self.why_not = f"{kernel.name} does not say which of its results are rows, and all of them are too many"
+            most_flops = _MOST_FLOPS_OF_ROWS
+        if not self.why_not and kernel.estimated_flops(self.problem) > most_flops:
+            self.why_not = f"{kernel.name} has no part of this problem's results that is small enough to compute here"
 
     def _take_rows(self) -> None:
         kernel, problem, axis = self._kernel, self._full, self._kernel.row_axis
         size = problem.shape[axis]
-        shape = dict(problem.axes) | dict(problem.rules)
+        shape = {name: count for name, count in problem.sizes if name in kernel.axes or name != "batch"}
+        shape |= dict(problem.rules)
         options = {name: value for name, value in problem.options.items() if name != "packed_b"}
         whole = kernel.problem(shape, problem.dtype, options)
         of_row = kernel.output.layout(whole).elements // size

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from factories import H100, H200, TILED_16, TILED_32
+from found import find_best
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.far import COMPARED, is_near
-from tilewright.service.operations.best.find import find_best
 from tilewright.tuner.predict.estimate import cycles
 from tilewright.tuner.predict.tiles import Tiles
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from factories import CPU, H100, H200, NEW, OLD, SHAPE, T4, TILED_16, TILED_32
+from found import find_best, find_best_batch
 from sqlalchemy import event, func
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations.best.find import find_best, find_best_batch
 from tilewright.service.store import models
 
 BIG = {"m": 4096, "n": 4096, "k": 4096}

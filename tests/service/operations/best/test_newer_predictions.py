@@ -2,26 +2,25 @@
 
 import pytest
 from factories import Rows
-from sqlalchemy import create_engine, func, text
+from sqlalchemy import create_engine, func, select
 from sqlalchemy.orm import Session
 from test_predicted_answers import (
     ASKED,
     SHAPES,
-    TRIED,
     ask,
     count_fits,
     shape_of,
     supersede,
     tune,  # noqa: F401 - a fixture
 )
-from waiting import until
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best import predictors
-from tilewright.service.operations.best.predictors import QUICK_TRIALS, Predictors
+from tilewright.service.operations.best import predictions
+from tilewright.service.operations.best.predictions import KEPT_FITS
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.store import models
 from tilewright.service.store.session import sqlalchemy_url
+from tilewright.tuner.predict.predictor import Predictor
 
 NEAR = ASKED | {"m": ASKED["m"] + 2}
 
@@ -36,9 +35,8 @@ def rows(configured):
 
 
 @pytest.fixture
-def tuned(rows, tune, monkeypatch):  # noqa: F811
-    """Some tuned shapes, and a fit to all their trials counts as a long one."""
-    monkeypatch.setattr(predictors, "QUICK_TRIALS", len(SHAPES) * len(TRIED) - 1)
+def tuned(rows, tune):  # noqa: F811
+    """Some tuned shapes."""
     for shape in SHAPES:
         tune(shape_of(*shape))
     rows.session.commit()
@@ -50,13 +48,11 @@ def predicted_from(rows):
     return found.tuned_problem.shape
 
 
-def test_a_newly_tuned_shape_counts_soon_and_until_then_the_older_fit_answers(rows, tuned, tune):  # noqa: F811
-    before = predicted_from(rows)
-    assert before != NEAR
+def test_a_newly_tuned_shape_counts_at_once(rows, tuned, tune):  # noqa: F811
+    assert predicted_from(rows) != NEAR
     tune(NEAR)
     rows.session.commit()
-    assert predicted_from(rows) in (before, NEAR)
-    until(lambda: predicted_from(rows) == NEAR)
+    assert predicted_from(rows) == NEAR
 
 
 def test_what_is_retracted_counts_no_more_at_once(rows, tuned, tune):  # noqa: F811
@@ -83,38 +79,48 @@ def test_no_older_fit_stands_in_that_was_made_with_what_is_retracted(rows, tuned
     assert len(fitted) == 1  # before the answer
 
 
-def test_an_older_fit_answers_while_another_thread_fits(rows):
-    kept = Predictors()
-
-    def fit(session):
-        return None, session.scalar(text("SELECT 1000"))
-
-    def fitted(series, ids, may_stand_in):
-        return kept.fitted(rows.session, series, ids, fit, may_stand_in)
-
-    first = fitted("one", (1, 2), lambda older: True)
-    assert fitted("one", (1, 2, 3), lambda older: older == (1, 2)) is first
-    assert fitted("another", (1, 2, 3), lambda older: True).ids == (1, 2, 3)
-    assert fitted("one", (1, 4), lambda older: False).ids == (1, 4)
-    until(lambda: fitted("one", (1, 2, 3), lambda older: True).ids == (1, 2, 3))
+def stored_hashes(rows):
+    rows.session.rollback()
+    return set(rows.session.scalars(select(models.Predictor.records_hash)))
 
 
-def test_a_quick_fit_is_made_while_the_caller_waits(rows):
-    kept = Predictors()
-    for ids in ((1,), (1, 2)):
-        found = kept.fitted(rows.session, "one", ids, lambda session: (None, QUICK_TRIALS), lambda older: True)
-        assert found.ids == ids
+def test_a_fit_is_stored_and_neither_made_nor_stored_again(rows, tuned, monkeypatch):
+    found = ask(rows)
+    rows.session.commit()
+    assert len(stored_hashes(rows)) == 1
+    monkeypatch.setattr(predictions, "_KEPT", predictions.Predictors())  # a process that has just started
+    monkeypatch.setattr(Predictor, "_fitted", None)  # a fit would fail
+    assert ask(rows) == found
+    rows.session.commit()
+    assert len(stored_hashes(rows)) == 1
 
 
-def test_a_fit_that_fails_is_tried_again(rows):
-    kept = Predictors()
+def test_of_a_series_the_newest_fits_are_kept(rows, tuned, tune):  # noqa: F811
+    seen = set()
+    for m in range(KEPT_FITS + 1):
+        tune(NEAR | {"m": NEAR["m"] + m})
+        rows.session.commit()
+        ask(rows)
+        rows.session.commit()
+        now = stored_hashes(rows)
+        assert len(now - seen) == 1
+        seen |= now
+    assert len(now) == KEPT_FITS < len(seen)
 
-    def fails(session):
-        raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        kept.fitted(rows.session, "one", (1,), fails, lambda older: True)
-    assert kept.fitted(rows.session, "one", (1,), lambda session: (None, 1), lambda older: True).ids == (1,)
+def test_a_stored_fit_of_other_records_is_not_used(rows, tuned, tune):  # noqa: F811
+    """A trial that was added to a study since changes the hash, though the best is the same."""
+    ask(rows)
+    rows.session.commit()
+    before = stored_hashes(rows)
+    study = rows.session.scalars(select(models.Study)).first()
+    job = rows.session.scalars(select(models.TuningJob)).first()
+    rows.trial(study, job, Configuration.of("tiled", {"TILE_WIDTH": 12}), 0.01)
+    rows.session.commit()
+    predictions._KEPT.predictors.clear()
+    ask(rows)
+    rows.session.commit()
+    assert len(stored_hashes(rows) - before) == 1
 
 
 @pytest.mark.parametrize("shape", [{"m": 700, "n": 600}, {"m": 700, "n": 600, "k": 500, "batch": 2}])

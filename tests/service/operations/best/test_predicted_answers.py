@@ -2,12 +2,12 @@
 
 import pytest
 from factories import H100, LIMITS, OLD
+from found import find_best, find_best_batch
 from sqlalchemy import event, func, select, update
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.find import find_best, find_best_batch
-from tilewright.service.operations.best.predictions import _trials
+from tilewright.service.operations.best.records import _trials
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome

@@ -3,11 +3,11 @@
 import pytest
 import shipped_file
 from factories import CPU, H100, T4
+from found import find_best
 from shipped_file import WORDS
 from test_predicted_answers import ASKED, shape_of, tune  # noqa: F401 - a fixture
 
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.settings import settings
 from tilewright.tuner.predict import shipped
 

@@ -34,5 +34,11 @@ def committed():
 
 
 def from_database(shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
-    with session_scope() as session:
-        return find_best(session, "gemm", model, shape, dtype, options)
+    return find_best("gemm", model, shape, dtype, options)
+
+
+def ask(client, shape=SHAPE, model="nvidia-h200", dtype="float32", **options):
+    """The response to the question over HTTP."""
+    given = {"shape": ",".join(f"{axis}={size}" for axis, size in shape.items()), "dtype": dtype}
+    given |= {"options": ",".join(f"{k}={str(v).lower()}" for k, v in options.items())} if options else {}
+    return client.get("/v1/kernels/gemm/best", params=given | {"device_model": model})

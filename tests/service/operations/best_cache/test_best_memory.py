@@ -1,16 +1,16 @@
 """Answers from memory: the same bytes as from the database, or none at all."""
 
-import pytest
-from best_in_memory import answer, committed, find, from_database, told
+from best_in_memory import answer, ask, committed, find, from_database, told
 from factories import H100, NEW, OLD, SHAPE
-from shipped_file import WORDS
 from test_predicted_answers import supersede
+from tuned_shapes import tune_four
 from waiting import until
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
+from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.operations.best_cache.memory import BELIEVED_S
-from tilewright.service.store import models
 
 BEST = "/v1/kernels/gemm/best"
 
@@ -30,10 +30,15 @@ SAME = [
 ]
 
 
-def test_memory_and_database_give_the_same_bytes(tuned):
+def test_memory_and_database_give_the_same_bytes(client, tuned):
     for asked in SAME:
-        expected = from_database(**asked)  # which also finds out whether anything can be predicted
-        assert until(lambda a=asked: find(tuned, **a)).as_json.decode() == expected.model_dump_json(), asked
+        given = ask(client, **asked)
+        assert given.text == from_database(**asked).model_dump_json(), asked
+        assert find(tuned, **asked).as_json == given.content, asked
+
+
+def test_only_what_was_tuned_exactly_is_answered_before_it_was_asked_for(tuned):
+    assert [find(tuned, **asked) is not None for asked in SAME[:4]] == [True, True, True, False]
 
 
 LEFT = [
@@ -51,28 +56,16 @@ def test_what_memory_cannot_tell_is_left_to_the_database(tuned):
     assert [asked for asked in LEFT if find(tuned, **asked) is not None] == []
 
 
-def test_many_random_questions_are_answered_as_the_database_answers_them(tuned):
+def test_many_random_questions_are_answered_as_the_database_answers_them(client, tuned):
     for m in (1, 8, 100, 255, 257, 400, 511, 900, 1500, 2047, 10**6):
         for n, k in ((7, 784), (100, 784), (1024, 1024), (2000, 3)):
             shape = {"m": m, "n": n, "k": k}
             expected = from_database(shape)
+            assert ask(client, shape).text == expected.model_dump_json()
             assert told(tuned, shape) == expected
 
 
-def tune_four(rows):
-    """Enough tuned shapes to predict from; the bests, whose configuration is the fastest of each."""
-    tried = [Configuration.of("naive", {"BLOCK_X": x, "BLOCK_Y": y}) for x in (16, 32, 64) for y in (2, 4, 8)]
-    bests = [rows.best(SHAPE | {"m": m}, time_ms=m / 100) for m in (256, 512, 1024, 2048)]
-    for best in bests:
-        trial = rows.trial_of(best)
-        study = rows.session.get_one(models.Study, trial.study_id)
-        job = rows.session.get_one(models.TuningJob, trial.job_id)
-        for place, configuration in enumerate(tried):
-            rows.trial(study, job, configuration, 2 * best.time_ms + place / 50)
-    return bests
-
-
-def test_what_was_predicted_once_is_remembered(memory):
+def test_what_was_predicted_once_is_remembered(client, memory):
     with committed() as rows:
         tune_four(rows)
     until(lambda: answer(memory))
@@ -80,11 +73,39 @@ def test_what_was_predicted_once_is_remembered(memory):
     assert answer(memory, asked) is None
     expected = from_database(asked)
     assert expected.match == "predicted"
-    assert until(lambda: find(memory, asked)).as_json.decode() == expected.model_dump_json()
+    assert ask(client, asked).text == expected.model_dump_json()
+    assert find(memory, asked).as_json.decode() == expected.model_dump_json()
     assert answer(memory, SHAPE | {"m": 701}) is None
 
 
-def test_a_prediction_from_what_was_superseded_and_then_retracted_is_forgotten(memory):
+def test_a_prediction_stands_until_it_is_made_anew_and_that_is_asked_for(client, memory):
+    with committed() as rows:
+        tune_four(rows)
+    until(lambda: answer(memory))
+    asked = SHAPE | {"m": 700}
+    before = BestAnswer.model_validate_json(ask(client, asked).text)
+    with committed() as rows:
+        rows.best(SHAPE | {"m": 4096}, time_ms=40.96)
+    until(lambda: answer(memory, SHAPE | {"m": 4096}))
+    assert told(memory, asked) == before
+    assert memory.take_missed() == {("gemm", "nvidia-h200"): [catalogue().get("gemm").problem(asked)]}
+
+
+def test_a_default_gives_way_to_what_another_device_model_learns(client, memory):
+    """What is transferred depends on results that the shelf does not hold."""
+    with committed() as rows:
+        rows.best(SHAPE, dtype="float64")
+        rows.model_alone(H100)
+    until(lambda: answer(memory, SHAPE, dtype="float64"))
+    assert ask(client).json()["match"] == "default"
+    assert told(memory).match == "default"
+    with committed() as rows:
+        rows.best(SHAPE, model=H100)
+    until(lambda: find(memory) is None)
+    assert ask(client).json()["match"] == "transferred"
+
+
+def test_a_prediction_from_what_was_superseded_and_then_retracted_is_forgotten(client, memory):
     with committed() as rows:
         bests = tune_four(rows)
         for best in bests:
@@ -92,7 +113,7 @@ def test_a_prediction_from_what_was_superseded_and_then_retracted_is_forgotten(m
         superseded = [best.id for best in bests]
     until(lambda: answer(memory))
     asked = SHAPE | {"m": 700}
-    assert from_database(asked).configuration == {"TILE_WIDTH": 16}
+    assert ask(client, asked).json()["configuration"] == {"TILE_WIDTH": 16}
     assert told(memory, asked).configuration == {"TILE_WIDTH": 16}
     with committed() as rows:
         for result_id in superseded:
@@ -100,7 +121,7 @@ def test_a_prediction_from_what_was_superseded_and_then_retracted_is_forgotten(m
     until(lambda: answer(memory, asked) is None)
     expected = from_database(asked)
     assert (expected.match, expected.variant) == ("predicted", "naive")
-    assert told(memory, asked) == expected
+    assert ask(client, asked).text == expected.model_dump_json()
 
 
 def test_a_question_that_names_an_environment_goes_to_the_database(client, tuned):
@@ -175,17 +196,6 @@ def test_an_imported_model_is_not_meant_and_that_of_a_new_device_may_be(memory):
     with committed() as rows:
         rows.device(H100)
     until(lambda: answer(memory) and not answer(memory, model=None))
-
-
-@pytest.mark.usefixtures("shipped_records")
-def test_memory_and_database_agree_where_shipped_records_help(memory):
-    with committed() as rows:
-        rows.best()
-    asked = SHAPE | {"m": 257}
-    expected = from_database(asked)
-    assert (expected.match, expected.shipped) == ("predicted", WORDS)
-    assert until(lambda: find(memory, asked)).as_json.decode() == expected.model_dump_json()
-    assert find(memory, asked).shipped == WORDS
 
 
 def test_what_nobody_confirmed_for_longer_than_it_is_believed_is_left_to_the_database(tuned):

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from found import find_best
 from sqlalchemy import select
 from tuned_results import MODEL, SHAPE, WIDTHS, Results
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import Match
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.exchange.foreign_export import export_kernel_tuner, export_t4
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from found import find_best
 from sqlalchemy import func, select, update
 from tuned_results import ENVIRONMENT, MODEL, SHAPE, Results
 
@@ -16,7 +17,6 @@ from tilewright.kernels.own import limits_of
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.answer import BestQuery
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.best.results import results
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.operations.exchange import (

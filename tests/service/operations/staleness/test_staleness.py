@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from factories import H100, NEW, OLD, SHAPE, TILED_16, Rows
+from found import find_best
 from sqlalchemy import update
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.best.results import result, results
 from tilewright.service.operations.staleness.standing import source_keys, standings
 from tilewright.service.operations.studies import rows as study_rows

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 from processes import is_running
-from waiting import until
+from waiting import PATIENCE_S, until
 
-from tilewright.tuner.devices.cpu.process import run_limited
+from tilewright.tuner.devices.cpu.process import CAPTURED_BYTES, Conversation, run_limited
+from tilewright.tuner.errors import TrialFailure
 
 ORPHAN = """
 import os, sys
@@ -36,3 +38,44 @@ def test_an_endless_compiler_of_a_killed_tuner_ends_too(said):
     pid = int(said.read_text())
     assert is_running(pid)
     until(lambda: not is_running(pid))  # two seconds of CPU time
+
+
+DAEMON = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+open(sys.argv[1], "w").write(f"{os.getpid()}\\n")
+time.sleep(600)
+"""
+
+
+def test_a_daemon_that_keeps_the_pipe_open_is_not_waited_for_and_ended(said):
+    began = time.monotonic()
+    script = '"$1" -c "$2" "$0"; until [ -s "$0" ]; do sleep 0.01; done; echo compiled'
+    ended = run_limited(["sh", "-c", script, str(said), sys.executable, DAEMON], timeout_s=PATIENCE_S)
+    assert (ended.code, ended.output) == (0, "compiled\n")
+    assert time.monotonic() - began < PATIENCE_S / 2
+    until(lambda: not is_running(int(said.read_text())))
+
+
+def test_a_daemon_that_keeps_the_pipe_open_does_not_outlive_the_deadline(said):
+    script = '"$1" -c "$2" "$0"; sleep 600'
+    ended = run_limited(["sh", "-c", script, str(said), sys.executable, DAEMON], timeout_s=5.0)
+    assert ended.code is None
+    until(lambda: not is_running(int(said.read_text())))
+
+
+def test_what_is_printed_without_end_is_kept_to_a_limit():
+    ended = run_limited(["sh", "-c", "yes 2>&1 & yes >&2"], timeout_s=1.0)
+    assert ended.code is None
+    assert (len(ended.output), len(ended.errors)) == (CAPTURED_BYTES, CAPTURED_BYTES)
+
+
+def test_a_conversation_whose_process_shuts_its_output_and_goes_on_ends():
+    conversation = Conversation(["sh", "-c", "exec >&-; sleep 600"])
+    with pytest.raises(TrialFailure):
+        conversation.ask("1", 1, PATIENCE_S)
+    assert not conversation.is_alive

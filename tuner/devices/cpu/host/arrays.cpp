@@ -1,5 +1,6 @@
 #include "arrays.h"
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,11 +71,38 @@ void Array::protect() const {
   if (pages && !writable) mprotect(pages, page_bytes, PROT_READ);
 }
 
-void Array::save(const char* suffix) const {
-  char path[4096];
-  snprintf(path, sizeof path, "%s%s", destination, suffix);
-  FILE* const file = fopen(path, "wb");
-  if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file)) refuse("cannot be written", path);
+void Array::open_results() {
+  for (int number = 0; number < 2; ++number) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d", destination, number);
+    results[number] = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (results[number] < 0) refuse("cannot be written", path);
+  }
+}
+
+void Array::save(int number) const {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t written = pwrite(results[number], data + done, bytes - done, static_cast<off_t>(done));
+    if (written <= 0) refuse("cannot be written", destination);
+    done += static_cast<size_t>(written);
+  }
+}
+
+void Array::load(const char* path) {
+  if (pages) mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
+  FILE* const file = fopen(path, "rb");
+  if (!file || fread(data, 1, bytes, file) != bytes) refuse("cannot be read", path);
+  fclose(file);
+  protect();
+  if (!writable) return;
+  if (!first) first = static_cast<char*>(malloc(bytes));
+  if (!first) refuse("no memory", name);
+  memcpy(first, data, bytes);
+}
+
+void Array::reset(unsigned char finite) const {
+  if (!writable || is_workspace) return;
+  first ? memcpy(data, first, bytes) : memset(data, takes_finite ? finite : poison, bytes);
 }
 
 bool Array::overrun_is_reported() const {

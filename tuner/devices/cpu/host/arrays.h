@@ -18,6 +18,8 @@ struct Array {
   char* data = nullptr;      // what the kernel gets
   char* pages = nullptr;
   char* kept = nullptr;
+  char* first = nullptr;     // what it holds before a launch that is timed, where that is not NaN or finite bytes
+  int results[2] = {-1, -1};  // open files: DESTINATION.0 and .1
   size_t page_bytes = 0;
 
   void place(Placement placement);
@@ -25,7 +27,10 @@ struct Array {
   void keep();                                         // the contents, for the next time it is placed and filled
   void protect() const;                                // inputs become read-only
   bool is_as_kept() const;                             // whether it holds what was kept
-  void save(const char* suffix) const;                 // to `destination` + suffix
+  void open_results();                                 // makes both files of `destination`, while files may be made
+  void save(int number) const;                         // to the first or the second of them
+  void load(const char* path);                         // other contents, from a file, where it lies already
+  void reset(unsigned char finite) const;              // a written array as before a launch, without a file
   bool overrun_is_reported() const;                    // on stderr, where slack was written
   bool fault_is_reported(const char* address) const;   // on stderr, where it lies in this array or just outside
   void unmap();

@@ -7,9 +7,11 @@
 //     Each of PROCESSES runs its part of the blocks; more than one only where no block reads what another one of the same
 //     launch writes.
 //   kernel sample GEOMETRY... CONSTANT... ARGUMENT...
-//     a warm-up run, then it answers lines on stdin, "COUNT MIN_SECONDS EVICTED_BYTES", with COUNT lines: seconds of
-//     CPU time of one run. With EVICTED_BYTES > 0 each sample is one run after a walk over so many bytes; else
-//     runs are repeated inside a sample until MIN_SECONDS are reached. Ends with its input.
+//     answers lines on stdin, until that ends. "load BYTE..." (see `load`) changes inputs and numbers where they lie, and
+//     has no answer. "fresh": one run on poisoned outputs, which go to DESTINATION.0; its seconds of CPU time.
+//     "sample COUNT MIN_SECONDS EVICTED_BYTES": COUNT lines with the seconds of one run, and "same" or "other": what the
+//     last of these runs has left is what the fresh one did, or is in DESTINATION.1. With EVICTED_BYTES > 0 each sample
+//     is one run after a walk over so many bytes; else runs of less than a fourth of that are repeated inside a sample until MIN_SECONDS are reached.
 //   GEOMETRY: `GX GY GZ BX BY BZ SHARED` for each launch of the variant, which a run makes in order
 //   CONSTANT: `constant NAME BYTES SOURCE`, what the array of that name in constant memory holds
 //   ARGUMENT: `scalar VALUE`, `array NAME BYTES const|mutable|finite SOURCE DESTINATION` ("" for none; SOURCE `=NAME` for
@@ -30,6 +32,7 @@
 
 #include "arrays.h"
 #include "block.h"
+#include "confined.h"
 
 namespace {
 
@@ -57,6 +60,7 @@ struct Call {
   unsigned processes = 1;  // of a launch
   unsigned char finite = 0xff;
   double seconds = 0;      // of further runs
+  double one = 0;          // seconds of the fastest launch with inputs that were new
 };
 
 Call call;
@@ -138,7 +142,8 @@ void fill_constant(const char* name, size_t bytes, const char* path) {
     exit(exit_fault);
   }
   FILE* const file = fopen(path, "rb");
-  if (!file || fread(constant->address, 1, bytes, file) != bytes) refuse("a constant cannot be read");
+  const size_t read = file ? fread(constant->address, 1, bytes ? bytes : constant->bytes, file) : 0;
+  if (!read || read < bytes) refuse("a constant cannot be read");
   fclose(file);
 }
 
@@ -221,12 +226,6 @@ void place_arrays(Placement placement, unsigned char finite = 0xff) {
   memset(host_dynamic_shared, 0xff, max_dynamic_shared_bytes);
 }
 
-double cpu_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // All launches in order. A single one finds its block prepared.
 void run() {
   for (int i = 0; i < host_entry_count; ++i) {
@@ -299,7 +298,7 @@ bool differs_when_repeated() {
     if (array.data && array.is_workspace) array.keep();
   }
   for (Array& array : call.arrays) {
-    if (differs && array.data && *array.destination) array.save(".1");
+    if (differs && array.data && *array.destination) array.save(1);
     array.unmap();
   }
   return differs;
@@ -311,7 +310,7 @@ void verify() {
     place_arrays(pass ? Placement::at_start : Placement::at_end, pass ? call.finite : 0xff);
     run_checked(pass == 1);
     for (Array& array : call.arrays) {
-      if (array.data && *array.destination) array.save(pass ? ".1" : ".0");
+      if (array.data && *array.destination) array.save(pass);
       if (array.data && (array.is_workspace || (*array.destination && pass && call.seconds > 0))) array.keep();
       array.unmap();
     }
@@ -328,28 +327,99 @@ void evict(size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) reinterpret_cast<volatile char*>(memory)[i] += 1;
 }
 
-void sample(long count, double min_seconds, size_t evicted_bytes) {
-  static double one = timed(1);
-  const bool is_short = !evicted_bytes && one < min_seconds;
-  const long runs = is_short ? static_cast<long>(min_seconds / (one > 1e-8 ? one : 1e-8)) + 1 : 1;
+// Written arrays as before a launch.
+void reset_written() {
+  for (const Array& array : call.arrays)
+    if (array.data) array.reset(call.finite);
+}
+
+// Other contents and numbers in the place of those before: `BYTE`, and then in any order `s:VALUE` for each scalar in turn,
+// `a:NAME:PATH` for an array and `c:NAME:PATH` for one in constant memory; all fields are parted by tabs.
+void load(char* fields) {
+  char* rest = nullptr;
+  call.finite = static_cast<unsigned char>(atoi(strtok_r(fields, "\t\n", &rest)));
+  const char* const signature = host_entries[host_entry_count - 1].signature;
+  int scalar = 0;
+  while (char* const field = strtok_r(nullptr, "\t\n", &rest)) {
+    char* const name = field + 2;
+    if (*field == 's') {
+      while (scalar < call.count && (call.arrays[scalar].name || !strchr("fdi", signature[scalar]))) ++scalar;
+      read_scalar(signature[scalar], name, call.values[scalar]);
+      ++scalar;
+      continue;
+    }
+    char* const path = strchr(name, ':') + 1;
+    path[-1] = 0;
+    if (*field == 'c') fill_constant(name, 0, path);
+    for (Array& array : call.arrays)
+      if (*field == 'a' && array.data && !strcmp(array.name, name)) array.load(path);
+  }
+}
+
+void end_where_out_of_bounds() {
+  if (is_out_of_bounds()) exit(exit_fault);
+}
+
+// One launch on what was loaded, which goes to DESTINATION.0 and is kept to compare later launches with.
+void answer_fresh() {
+  reset_written();
+  const double seconds = timed(1);
+  if (!(call.one > 0 && call.one < seconds)) call.one = seconds;
+  end_where_out_of_bounds();
+  for (Array& array : call.arrays)
+    if (array.data && *array.destination) array.save(0), array.keep();
+  fprintf(answers, "%.12f\n", seconds);
+}
+
+bool is_read_and_written() {
+  for (const Array& array : call.arrays)
+    if (array.data && array.first) return true;
+  return false;
+}
+
+// Whether the last launch left what the fresh one did; else it goes to DESTINATION.1.
+bool is_as_fresh() {
+  bool is_same = true;
+  for (const Array& array : call.arrays)
+    if (array.data && *array.destination) is_same = is_same && array.is_as_kept();
+  for (const Array& array : call.arrays)
+    if (!is_same && array.data && *array.destination) array.save(1);
+  return is_same;
+}
+
+void answer_samples(long count, double min_seconds, size_t evicted_bytes) {
+  const bool is_short = !evicted_bytes && call.one < min_seconds / 4;  // a few launches as one sample could hide one
+  const long runs = is_short ? static_cast<long>(min_seconds / (call.one > 1e-8 ? call.one : 1e-8)) + 1 : 1;
   for (long i = 0; i < count; ++i) {
+    reset_written();
     if (evicted_bytes) evict(evicted_bytes);
     fprintf(answers, "%.12f\n", timed(runs));
   }
-  fflush(answers);
+  end_where_out_of_bounds();
+  if (runs > 1 && is_read_and_written()) reset_written(), run();  // what many launches on one another leave, nobody knows
+  fprintf(answers, is_as_fresh() ? "same\n" : "other\n");
 }
 
-void answer_samples() {
+void answer_questions() {
   place_arrays(Placement::at_start);
   prepare_block(call.launches[0].block, false);
-  timed(1);  // pages of the stacks and of the outputs are touched for the first time
-  char line[128];
+  static char line[1 << 16];
   while (fgets(line, sizeof line, stdin)) {
     long count = 0;
     double min_seconds = 0;
     size_t evicted_bytes = 0;
-    if (sscanf(line, "%ld %lf %zu", &count, &min_seconds, &evicted_bytes) != 3) refuse("not a question");
-    sample(count, min_seconds, evicted_bytes);
+    if (!strncmp(line, "load ", 5)) {
+      load(line + 5);
+      continue;
+    }
+    if (!strncmp(line, "fresh", 5)) {
+      answer_fresh();
+    } else if (sscanf(line, "sample %ld %lf %zu", &count, &min_seconds, &evicted_bytes) == 3) {
+      answer_samples(count, min_seconds, evicted_bytes);
+    } else {
+      refuse("not a question");
+    }
+    fflush(answers);
   }
 }
 
@@ -405,7 +475,10 @@ int main(int argc, char** argv) {
   read_launches(words);
   read_constants(words);
   read_arguments(words);
-  is_sample ? answer_samples() : verify();
+  for (Array& array : call.arrays)
+    if (array.name && *array.destination) array.open_results();
+  confine(call.processes > 1);
+  is_sample ? answer_questions() : verify();
   fflush(stdout);
   _exit(0);
 }
