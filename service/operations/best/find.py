@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import (
     BestQuery,
@@ -167,7 +167,7 @@ def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, Best
     answers: dict[str, BestAnswer] = {}
     for dense, stored, limits in rows.exact(list(by_dense)) if by_dense else ():
         for problem in (p for p in with_gaps if p.dense == dense):
-            answer = first_usable(rows.query(problem, limits), stored, Match.NEAREST)
+            answer = first_usable(_unverified(rows, problem, limits), stored, Match.NEAREST)
             answers |= {} if answer is None else {problem.hash: answer}
     return answers
 
@@ -175,7 +175,7 @@ def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, Best
 def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
     limits = rows.limits
-    asked = {problem.hash: rows.query(problem, limits) for problem in problems}
+    asked = {problem.hash: _unverified(rows, problem, limits) for problem in problems}
     predicted = rows.predicted(list(asked.values()))
     answers = {p.hash: predicted_answer(asked[p.hash], made) for p, made in predicted.items() if made is not None}
     others = [asked[p.hash] for p, made in predicted.items() if made is None]
@@ -193,6 +193,12 @@ def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str,
         answers |= {hashed: answer for hashed, answer in elsewhere.items() if answer is not None}
         answers |= rows.defaults([query for query in unanswered() if query.problem.hash in elsewhere])
     return answers
+
+
+def _unverified(rows: DatabaseRows, problem: Problem, limits: Limits) -> BestQuery:
+    """The question for a problem whose answer was not verified for it, without what was found wrong there."""
+    query = rows.query(problem, limits)
+    return replace(query, wrong=rows.wrong.get(problem.hash, ())) if rows.wrong else query
 
 
 def _by_distance(

@@ -16,9 +16,11 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.stored import COLUMNS, MEASURED, StoredBest, stored_best
 from tilewright.service.operations.staleness.standing import is_current, source_key, source_keys, with_standing
 from tilewright.service.store import models
+from tilewright.service.store.models import ClaimState
 
 MAX_RANKED = 20_000
 """How many tuned shapes, the newest, are ranked by distance: this bounds the work of one question."""
@@ -92,11 +94,36 @@ def in_preference(kernel: Kernel, rows: Sequence[StoredBest]) -> list[StoredBest
 
 
 def count_retracted(session: Session, kernel: str, model_id: int | None) -> int:
-    """How many bests of the kernel on the device model were retracted, superseded ones too; it only grows."""
-    best = models.BestConfiguration
-    query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
-    query = query.where(best.device_model_id == model_id, best.retracted_at.is_not(None), models.Kernel.name == kernel)
-    return session.scalar(query) or 0
+    """How many bests of the kernel on the device model were retracted, superseded ones too, and how many claims
+    confirmed; it only grows.
+    """
+    best, claim = models.BestConfiguration, models.Claim
+    retracted = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
+    retracted = retracted.where(best.device_model_id == model_id, best.retracted_at.is_not(None))
+    confirmed = select(func.count()).select_from(claim).join(claim.problem).join(models.Problem.kernel)
+    confirmed = confirmed.where(claim.device_model_id == model_id, claim.state == ClaimState.CONFIRMED)
+    of_kernel = models.Kernel.name == kernel
+    counts = retracted.where(of_kernel).scalar_subquery() + confirmed.where(of_kernel).scalar_subquery()
+    return session.scalar(select(counts)) or 0
+
+
+def wrong_configurations(session: Session, kernel: Kernel, slug: str) -> dict[str, frozenset[Configuration]]:
+    """By problem hash, what a worker found wrong after a claim and is never answered there; of today's sources."""
+    claim, problem = models.Claim, models.Problem
+    rows = session.execute(
+        select(problem.hash, claim.configuration, claim.source_hash)
+        .join(claim.problem)
+        .join(claim.device_model)
+        .join(problem.kernel)
+        .where(claim.state == ClaimState.CONFIRMED, models.DeviceModel.slug == slug, models.Kernel.name == kernel.name)
+    )
+    found: dict[str, frozenset[Configuration]] = {}
+    current = {variant.name for variant in kernel.variants}
+    for problem_hash, stored, source_hash in rows:
+        configuration = Configuration.from_json(stored)
+        if configuration.variant in current and kernel.has_source(configuration.variant, source_hash):
+            found[problem_hash] = found.get(problem_hash, frozenset()) | {configuration}
+    return found
 
 
 def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, StoredBest]:

@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.answer import (
@@ -29,6 +30,7 @@ from tilewright.service.operations.best.rows import (
     exact_rows,
     rows_by_id,
     similar_shapes,
+    wrong_configurations,
 )
 from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
 from tilewright.service.operations.best.stored import StoredBest
@@ -73,6 +75,12 @@ class DatabaseRows:
                 known = session.scalars(select(there.slug).order_by(there.slug).limit(50)).all()
                 raise NotFoundError("device model", self.slug, sorted({*known, *shipped_slugs()}))
         return row
+
+    @cached_property
+    def wrong(self) -> Mapping[str, Collection[Configuration]]:
+        """As `wrong_configurations` has them."""
+        with self.reading() as session:
+            return wrong_configurations(session, self.kernel, self.slug)
 
     @property
     def limits(self) -> Limits:
