@@ -86,9 +86,10 @@ def in_preference(kernel: Kernel, rows: Sequence[StoredBest]) -> list[StoredBest
         return list(rows)
     current = source_keys(kernel)
 
-    def rank(row: StoredBest) -> tuple[bool, bool, float, float]:
+    def rank(row: StoredBest) -> tuple[bool, bool, float, int, float]:
         stale = bool(row.seen.moved) or source_key(*row.source) != current.get(row.source.name)
-        return row.environment.origin is not None, stale, -row.verified_at.timestamp() if stale else 0, row.time_ms
+        newest = (-row.verified_at.timestamp(), -row.environment_id) if stale else (0.0, 0)
+        return row.environment.origin is not None, stale, *newest, row.time_ms
 
     return sorted(rows, key=rank)
 

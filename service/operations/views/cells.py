@@ -84,6 +84,7 @@ def _bests(
             environment.origin.is_not(None),
             is_stale,
             case((is_stale, -func.extract("epoch", best.verified_at)), else_=0),
+            case((is_stale, -best.environment_id), else_=0),
             best.time_ms,
         )
     )

@@ -161,7 +161,7 @@ def _side(kernel: str, side: Side, name: str) -> Subquery:
         .join(best.problem)
         .join(environment, environment.id == best.environment_id)
         .where(models.Problem.kernel_id == kernel_id, best.device_model_id == model_id, *_standing(side.at))
-        .order_by(best.problem_id, environment.origin.is_not(None), best.verified_at.desc(), best.id.desc())
+        .order_by(best.problem_id, environment.origin.is_not(None), best.verified_at.desc(), best.environment_id.desc())
     )
     if side.environment_id is not None:
         query = query.where(best.environment_id == side.environment_id)

@@ -196,7 +196,7 @@ def _known(
 def _preferred(shown: Shown, group: Sequence[StoredBest], limits: Limits, regressed: Mapping[int, float]) -> Known:
     declared, problem = shown.declared, shown.problem
     if declared is None:  # only workers have it, or it was imported: the newest, and one of here before others
-        best = max(group, key=lambda row: (row.environment.origin is None, row.verified_at, row.id))
+        best = max(group, key=lambda row: (row.environment.origin is None, row.verified_at, row.environment_id))
         result = _result(shown.answer, best, Standing(best.seen.moved), regressed.get(best.id))
         return Known(result, is_usable=False, environments=len(group))
     rows = in_preference(declared.kernel, group)

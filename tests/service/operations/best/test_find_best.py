@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from factories import CPU, H100, H200, NEW, OLD, SHAPE, T4, TILED_16, TILED_32
 from found import find_best, find_best_batch
-from sqlalchemy import event, func
+from sqlalchemy import event, func, text
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.space import Configuration
@@ -202,3 +202,25 @@ def test_of_two_stale_environments_the_newer_one_answers_however_slow(rows):
     rows.device(environment=replace(NEW, driver="600.1"))
     found = ask(rows.session)
     assert (found.environment.driver, found.stale) == ("580.159", True)
+
+
+def test_of_stale_environments_the_one_measured_last_answers_whatever_its_number(rows):
+    """A driver that was put back has its old, lower number."""
+    first = rows.best(time_ms=2.0, environment=OLD)
+    rows.best(time_ms=1.0, environment=NEW)
+    first.verified_at = func.now() + text("INTERVAL '1 hour'")
+    rows.device(environment=replace(NEW, driver="999.1"))
+    rows.session.flush()
+    found = ask(rows.session)
+    assert (found.match, found.time_ms, found.stale) == ("exact", 2.0, True)
+
+
+def test_a_stale_configuration_that_can_be_used_answers_before_a_newer_one_that_cannot(rows):
+    rows.best(time_ms=2.0, environment=OLD)
+    newer = rows.best(time_ms=1.0, environment=NEW)
+    newer.verified_at = func.now() + text("INTERVAL '1 hour'")
+    rows.trial_of(newer).configuration = {"variant": "tiled", "TILE_WIDTH": 77}
+    rows.device(environment=replace(NEW, driver="999.1"))
+    rows.session.flush()
+    found = ask(rows.session)
+    assert (found.match, found.time_ms) == ("exact", 2.0)
