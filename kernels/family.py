@@ -12,17 +12,22 @@ from functools import cached_property
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.space import Configuration
 
 _RANGE = re.compile(r"([1-9]\d{0,9})\.\.([1-9]\d{0,9})")
 
 
 @dataclass(frozen=True)
 class Family:
-    """The problems with `low` to `high` along the axis of `largest` that has its size from the launch."""
+    """The problems with `low` to `high` along the axis of `largest` that has its size from the launch.
+
+    `batch_invariant`: one row's result must depend neither on how many others there are nor on what they hold.
+    """
 
     largest: Problem
     low: int
     high: int
+    batch_invariant: bool = False
 
     @classmethod
     def of(
@@ -31,6 +36,8 @@ class Family:
         shape: Mapping[str, int | tuple[int, int]],
         dtype: str = "",
         options: Mapping[str, OptionValue] | None = None,
+        *,
+        batch_invariant: bool = False,
     ) -> Family:
         """The family of a shape with one range in it, such as {"m": (1, 8192), "n": 4096, "k": 4096}.
 
@@ -44,7 +51,17 @@ class Family:
         if low > high:
             raise InvalidProblemError(f"shape.{axis}", f"{low}..{high} is empty", f"{axis}={high}..{low}")
         sizes = {name: size if isinstance(size, int) else high for name, size in shape.items()}
-        return cls(kernel.with_size_at_launch(kernel.problem(sizes, dtype, options), axis), low, high)
+        largest = kernel.with_size_at_launch(kernel.problem(sizes, dtype, options), axis)
+        return cls(largest, low, high, batch_invariant)
+
+    def of_problem(self, problem: Problem) -> Family:
+        """The same sizes of a problem whose arrays lie otherwise."""
+        return replace(self, largest=replace(self, largest=problem).at(self.high))
+
+    def admits(self, kernel: Kernel, configuration: Configuration) -> bool:
+        """Whether the configuration's sums are as the family asks."""
+        variant = kernel.variant(configuration.variant)
+        return not self.batch_invariant or variant.is_batch_invariant(configuration.values, self.largest)
 
     @property
     def axis(self) -> str:
@@ -74,17 +91,22 @@ class Family:
     def as_json(self) -> dict[str, object]:
         """A plain dictionary."""
         shape = self.largest.stated_shape | {self.axis: [self.low, self.high]}
-        return {**self.largest.as_json(), "shape": shape}
+        return {**self.largest.as_json(), "shape": shape, **self._demands}
+
+    @property
+    def _demands(self) -> dict[str, bool]:
+        return {"batch_invariant": True} if self.batch_invariant else {}
 
     @cached_property
     def hash(self) -> str:
         """SHA-256 over it without its range: tables of one family supersede each other, whatever their ranges."""
         shape = self.largest.stated_shape | {self.axis: "*"}
-        text = json.dumps({**self.largest.as_json(), "shape": shape}, sort_keys=True, separators=(",", ":"))
+        facts = {**self.largest.as_json(), "shape": shape, **self._demands}
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __str__(self) -> str:
-        return f"{self.kernel} {self.shape_text} {self.largest.dtype}"
+        return " ".join([self.kernel, self.shape_text, self.largest.dtype, *self._demands])
 
 
 def read_shape(text: str) -> dict[str, int | tuple[int, int]]:

@@ -99,6 +99,11 @@ class TensorMap:
     swizzle_bytes: int = 128
 
 
+def always(_values: Values, _problem: Problem) -> bool:
+    """True: of a variant whose rows, for instance, are each computed by themselves, whatever its parameters."""
+    return True
+
+
 def no_tensor_maps(_values: Values, _problem: Problem) -> tuple[TensorMap, ...]:
     """None: a variant whose source has pointers alone."""
     return ()
@@ -124,6 +129,7 @@ class Variant:
     the declared ones. `is_sound_at_launch` then must hold at every size, as constraints do that are not of thrift.
     Their workspaces begin with SHARED_COUNTER_BYTES, which are zero between launches and hold counters alone, whatever
     the size: all sizes share one workspace.
+    `is_batch_invariant`: whether a row's result depends neither on how many rows there are nor on what others hold.
     `tensor_maps`: behind all other parameters the source has one for each, `const __grid_constant__ TensorMap`
     (ptx/tensor_map.cuh). Rows of these tensors, and matrices of a batch, begin at multiples of 16 bytes.
     """
@@ -149,6 +155,7 @@ class Variant:
     packing: tuple[Preparation, ...] = ()
     kept_bytes: Callable[[Problem], int] = lambda _problem: 0
     takes_size: Callable[[Problem], bool] = lambda _problem: False
+    is_batch_invariant: Callable[[Values, Problem], bool] = lambda _values, _problem: False
     most_at_once: int = 0  # of an axis at launch, which is otherwise cut into panels: its workspace would grow with it
     is_sound_at_launch: Callable[[Values, Problem, Limits], bool] = lambda _values, _problem, _limits: True
     doc: str = ""

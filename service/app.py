@@ -26,6 +26,7 @@ from tilewright.service.api.routes import (
     attention,
     best,
     browser_session,
+    claims,
     comparisons,
     demand,
     devices,
@@ -104,7 +105,7 @@ def create_app() -> FastAPI:
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     waiting: BestPool = app.state.pool
     app.state.meters.gauge("tilewright_predictions_waiting", "Shapes to be predicted.", lambda: waiting.waiting)
-    looks = (best, comparisons, attention, demand, kernels, studies, devices, results)
+    looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
     for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())

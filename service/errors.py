@@ -42,6 +42,15 @@ class CeilingError(ServiceError):
     """The request exceeds a ceiling of the caller's key."""
 
 
+class TooManyRequestsError(ServiceError):
+    """The caller sends too many requests; the header says when it may send the next."""
+
+    def __init__(self, retry_after_s: int, what: str = "requests") -> None:
+        self.headers = {"Retry-After": str(retry_after_s)}
+        self.held_s = 0.0  # how long the answer is held back
+        super().__init__(f"Too many {what}; try again in {retry_after_s} s.")
+
+
 class NotOwnerError(ServiceError):
     """It belongs to another key."""
 

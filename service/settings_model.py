@@ -57,6 +57,21 @@ class Settings(BaseSettings):
         gt=0,
         description="With require_keys: requests per minute of one key, or of one address without a key.",
     )
+    claims_per_minute: int = Field(
+        default=10, gt=0, description="Claims of wrong configurations per minute of one key, each a verification."
+    )
+    open_jobs_per_key: int = Field(
+        default=1000, gt=0, description="Jobs queued or running of one key of scope tune, those of its schedules too."
+    )
+    queued_seconds_per_key: float = Field(
+        default=7 * 24 * 3600,
+        gt=0,
+        description="Seconds that the open jobs of one key of scope tune may take together.",
+    )
+    schedules_per_key: int = Field(default=100, gt=0, description="Schedules of one key of scope tune.")
+    fires_per_minute: int = Field(
+        default=120, gt=0, description="Fires per minute of all schedules of one key of scope tune."
+    )
     key: str | None = Field(
         default=None, description="Access key that the command line sends to the API at url.", repr=False
     )

@@ -9,6 +9,6 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 add_layer_norm(const REAL* __restrict__ X, const REAL* __restrict__ R, const REAL* __restrict__ w, const REAL* __restrict__ b,
-               float eps, REAL* __restrict__ Y, REAL* __restrict__ S) {
+               float eps, REAL* __restrict__ Y, REAL* __restrict__ S SIZE_PARAMETER) {
   normalise_held({X, R, w, b, Y, S}, eps);
 }

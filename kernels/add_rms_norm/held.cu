@@ -8,6 +8,6 @@
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 add_rms_norm(const REAL* __restrict__ X, const REAL* __restrict__ R, const REAL* __restrict__ w,
-             float eps, REAL* __restrict__ Y, REAL* __restrict__ S) {
+             float eps, REAL* __restrict__ Y, REAL* __restrict__ S SIZE_PARAMETER) {
   normalise_held({X, R, w, nullptr, Y, S}, eps);
 }

@@ -26,6 +26,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Sca
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+from tilewright.kernels.variant import always
 
 SMALLEST_TILE = 16  # along m and n; along k it is 8
 VECTOR_BYTES = 16  # the widest access of one thread to memory (CUDA C++ Programming Guide, "Device Memory Accesses")
@@ -159,6 +160,7 @@ NAIVE = Variant(
     ),
     constraints=(Constraint("a block is whole warps", lambda c, _p, _d: c.BLOCK_X * c.BLOCK_Y % 32 == 0),),
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 TILED = Variant(
@@ -170,6 +172,7 @@ TILED = Variant(
     parameters=(choice("TILE_WIDTH", 4, 8, 16, 24, 32, default=16, doc="rows and columns of a tile"),),
     static_shared_bytes=shared_bytes_tiled,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 WPT = Variant(
@@ -198,6 +201,7 @@ WPT = Variant(
     static_shared_bytes=shared_bytes_wpt,
     supports=lambda p: not p.is_half,
     takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 

@@ -283,6 +283,7 @@ REGISTER = Variant(
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
     takes_size=takes_rows,
+    is_batch_invariant=lambda c, _p: not crosses(c),
     is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),

@@ -32,7 +32,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C
-     WORKSPACE_PARAMETER) {
+     SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(128) REAL shared[];
   const auto epilogue_of = [=](unsigned matrix) { return Epilogue{alpha, beta, C + matrix * STRIDE_C}; };
   compute_block(A, B, epilogue_of, shared, workspace);

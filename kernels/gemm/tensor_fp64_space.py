@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, takes_rows
 from tilewright.kernels.gemm.tensor_mma_space import (
     admitted_registers,
     cluster,
@@ -90,7 +91,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
         return 0
     shares = shared_tiles(c, p) * cluster(c)
     share_pairs = ceil_div(sums(c) // PAIR, cluster(c)) * threads(c)
-    return ceil_div(4 * shares, 16) * 16 + shares * parts(c, p) * share_pairs * PAIR * REAL_BYTES
+    return counter_bytes(shares, p) + shares * parts(c, p) * share_pairs * PAIR * REAL_BYTES
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -213,6 +214,11 @@ def blocks_share_well(c: Values, p: Problem, d: Limits, ring_bytes: int, thread_
     return fits and some_steps and numbered and (count > c.BLOCKS or count < NOTHING_TO_SHARE * c.BLOCKS)
 
 
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether blocks keep to one tile, since how BLOCKS share all tiles is compiled in, and counters have room."""
+    return c.BLOCKS == 0 and (parts(c, p) == 1 or counters_fit(shared_tiles(c, p) * cluster(c)))
+
+
 TENSOR_FP64 = Variant(
     name="tensor_fp64",
     doc="FP64 on tensor cores: warp tiles in registers, fed by a ring of asynchronous copies; blocks share tiles.",
@@ -237,20 +243,23 @@ TENSOR_FP64 = Variant(
         choice("MIN_BLOCKS", 1, 2, 3, 4, doc="blocks that must fit a multiprocessor by registers"),
     ),
     constraints=(
-        Constraint("a block is at most eight warps", block_is_of_use),
+        Constraint("a block is at most eight warps", block_is_of_use, is_thrift=True),
         Constraint("one instruction multiplies MMA_K terms", product_exists),
         Constraint("registers suffice for the blocks asked for", registers_suffice),
-        Constraint("no tile of half the size covers the axis", tile_suits_problem),
+        Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("a step's copies are not too many", copies_are_few),
-        Constraint("threads hold enough sums", threads_hold_enough),
-        Constraint("blocks fill the device", device_is_filled),
-        Constraint("steps fill the stages", stages_are_filled),
-        Constraint("splitting k serves the device", split_is_of_use),
-        Constraint("blocks that share tiles fill the device", sharing_is_of_use),
+        Constraint("threads hold enough sums", threads_hold_enough, is_thrift=True),
+        Constraint("blocks fill the device", device_is_filled, is_thrift=True),
+        Constraint("steps fill the stages", stages_are_filled, is_thrift=True),
+        Constraint("splitting k serves the device", split_is_of_use, is_thrift=True),
+        Constraint("blocks that share tiles fill the device", sharing_is_of_use, is_thrift=True),
         Constraint("there are clusters where blocks form some", clusters_exist),
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    takes_size=takes_rows,
+    is_batch_invariant=lambda c, _p: c.BLOCKS == 0,
+    is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
     supports=supports,

@@ -29,7 +29,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm(float alpha, const Half* __restrict__ A, const Half* __restrict__ B, float beta, Stored* __restrict__ C
-     WORKSPACE_PARAMETER) {
+     SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(128) float shared[];
   const auto epilogue_of = [=](unsigned matrix) { return Epilogue{alpha, beta, C + matrix * STRIDE_C}; };
   compute_block(A, B, epilogue_of, shared, workspace);

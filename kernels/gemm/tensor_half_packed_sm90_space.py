@@ -158,4 +158,5 @@ TENSOR_HALF_PACKED_SM90 = replace(
     tensor_maps=no_tensor_maps,
     supports=is_supported,
     has_room=has_room,
+    takes_size=lambda _p: False,  # where operands are packed is compiled in
 )

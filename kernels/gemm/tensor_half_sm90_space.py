@@ -9,6 +9,7 @@ from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, fastest_
 from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
+from tilewright.kernels.variant import always
 
 STEP_K = 64  # a line of 128 bytes, what the swizzle spans
 LINE_BYTES = 128
@@ -288,6 +289,7 @@ TENSOR_HALF_SM90 = Variant(
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
     takes_size=takes_rows,
+    is_batch_invariant=always,
     is_sound_at_launch=is_sound_at_launch,
     tensor_maps=tensor_maps,
     min_compute_capability=(9, 0),

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 
 from tilewright.kernels.dtypes import HALF
+from tilewright.kernels.gemm.layout import counter_bytes, takes_rows
 from tilewright.kernels.gemm.tensor_fp64_space import (
     TENSOR_FP64,
     block_is_of_use,
     blocks,
     blocks_share_well,
     device_is_filled,
+    is_sound_at_launch,
     parts,
     shared_tiles,
     split_is_of_use,
@@ -55,7 +57,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
         return 0
     shares = shared_tiles(c, p) * cluster(c)
     share_quads = ceil_div(sums(c) // QUAD, cluster(c)) * threads(c)
-    return ceil_div(4 * shares, 16) * 16 + shares * parts(c, p) * share_quads * QUAD * SUM_BYTES
+    return counter_bytes(shares, p) + shares * parts(c, p) * share_quads * QUAD * SUM_BYTES
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -130,19 +132,22 @@ TENSOR_HALF = Variant(
         *(parameter for parameter in TENSOR_FP64.parameters if parameter.name not in {"TILE_K", "MMA_K"}),
     ),
     constraints=(
-        Constraint("a block is at most eight warps", block_is_of_use),
+        Constraint("a block is at most eight warps", block_is_of_use, is_thrift=True),
         Constraint("registers suffice for the blocks asked for", registers_suffice),
-        Constraint("no tile of half the size covers the axis", tile_suits_problem),
+        Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("a step's copies are not too many", copies_are_few),
-        Constraint("threads hold enough sums", threads_hold_enough),
-        Constraint("blocks fill the device", device_is_filled),
-        Constraint("steps fill the stages", stages_are_filled),
-        Constraint("splitting k serves the device", split_is_of_use),
-        Constraint("blocks that share tiles fill the device", sharing_is_of_use),
+        Constraint("threads hold enough sums", threads_hold_enough, is_thrift=True),
+        Constraint("blocks fill the device", device_is_filled, is_thrift=True),
+        Constraint("steps fill the stages", stages_are_filled, is_thrift=True),
+        Constraint("splitting k serves the device", split_is_of_use, is_thrift=True),
+        Constraint("blocks that share tiles fill the device", sharing_is_of_use, is_thrift=True),
         Constraint("there are clusters where blocks form some", clusters_exist),
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    takes_size=takes_rows,
+    is_batch_invariant=lambda c, _p: c.BLOCKS == 0,
+    is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
     supports=supports,

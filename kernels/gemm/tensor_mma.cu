@@ -31,7 +31,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm(REAL alpha, const REAL* __restrict__ A, const REAL* __restrict__ B, REAL beta, REAL* __restrict__ C
-     WORKSPACE_PARAMETER) {
+     SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(128) REAL shared[];
   compute_block(A, B, Epilogue{alpha, beta, C}, shared, workspace);
 }

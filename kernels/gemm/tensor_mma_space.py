@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilewright.kernels.gemm.layout import stored_rows
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, stored_rows, takes_rows
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
@@ -112,7 +112,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
         return 0
     shares = blocks(c, p) // c.SPLIT_K * cluster(c)
     share_quads = ceil_div(c.WARP_M * c.WARP_N // 128, cluster(c) * slices(c)) * threads(c)
-    return ceil_div(4 * shares, 16) * 16 + shares * (c.SPLIT_K // cluster(c)) * share_quads * QUAD * REAL_BYTES
+    return counter_bytes(shares, p) + shares * (c.SPLIT_K // cluster(c)) * share_quads * QUAD * REAL_BYTES
 
 
 def launch(c: Values, p: Problem) -> Launch:
@@ -227,6 +227,11 @@ def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
     return copies(c, p) <= MOST_COPIES
 
 
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether counters have room for all tiles."""
+    return cluster(c) == c.SPLIT_K or counters_fit(blocks(c, p) // c.SPLIT_K * cluster(c))
+
+
 SHARED_PARAMETERS: tuple[Parameter, ...] = (
     choice("TILE_K", 16, 32, 64, default=32, doc="length of a step along k"),
     powers_of_two("WARPS_M", 1, 4, default=2, doc="warps of a block along m"),
@@ -242,14 +247,14 @@ PROMOTED = choice("PROMOTE_K", 16, 32, doc="terms that tensor cores add up betwe
 SMALL = choice("SMALL_BF16", 0, 1, doc="the two small products: 0 in TF32, 1 in BF16")
 
 CONSTRAINTS = (
-    Constraint("no tile of half the size covers the axis", tile_suits_problem),
+    Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
     Constraint("registers suffice for the blocks asked for", registers_suffice),
     Constraint("small products in BF16 are exact enough and of use", small_products_are_exact_enough),
     Constraint("a step's copies are not too many", copies_are_few),
-    Constraint("threads hold enough sums", threads_hold_enough),
-    Constraint("blocks fill the device", device_is_filled),
-    Constraint("steps fill the stages", stages_are_filled),
-    Constraint("splitting k serves the device", split_is_of_use),
+    Constraint("threads hold enough sums", threads_hold_enough, is_thrift=True),
+    Constraint("blocks fill the device", device_is_filled, is_thrift=True),
+    Constraint("steps fill the stages", stages_are_filled, is_thrift=True),
+    Constraint("splitting k serves the device", split_is_of_use, is_thrift=True),
     Constraint("there are clusters where blocks form some", clusters_exist),
 )
 
@@ -262,6 +267,8 @@ TENSOR3XTF32 = Variant(
     constraints=CONSTRAINTS,
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
+    takes_size=takes_rows,
+    is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
     supports=supports,

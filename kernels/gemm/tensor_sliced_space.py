@@ -139,6 +139,7 @@ TENSOR3XTF32_SLICED = replace(
     launch=launch,
     start=start,
     has_room=has_room,
+    takes_size=lambda _p: False,  # how many blocks there are decides what it may ask of a multiprocessor
     min_compute_capability=(9, 0),
     parameters=(
         choice("PRODUCTS", 3, doc="products of high and low parts"),

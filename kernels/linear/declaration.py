@@ -34,7 +34,7 @@ from tilewright.kernels.linear.tensor_variants import (
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
-from tilewright.kernels.variant import no_workspace
+from tilewright.kernels.variant import always, no_workspace
 
 STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
 
@@ -85,6 +85,7 @@ WPT_STRIDED = Variant(
     static_shared_bytes=on_product(gemm.shared_bytes_wpt),
     supports=lambda p: not p.is_half,
     takes_size=lambda p: takes_rows(product(p)),
+    is_batch_invariant=always,
 )
 
 WPT = replace(

@@ -20,7 +20,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, MIN_BLOCKS)
 linear(const Half* __restrict__ X, const Half* __restrict__ W, const Half* __restrict__ b, Stored* __restrict__ Y
-       WORKSPACE_PARAMETER) {
+       SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(128) float shared[];
   compute_block(X, W, [=](unsigned) { return Epilogue{b, Y}; }, shared, workspace);
 }

@@ -61,6 +61,7 @@ def fused(variant: Variant, doc: str) -> Variant:
         tensor_maps=tensor_maps,
         supports=lambda p: variant.supports(product(p)),
         takes_size=lambda p: variant.takes_size(product(p)),
+        is_batch_invariant=on_product(variant.is_batch_invariant),
         is_sound_at_launch=lambda c, p, d: variant.is_sound_at_launch(c, product(p), d),
         has_room=lambda p, d: variant.has_room(product(p), d),
     )

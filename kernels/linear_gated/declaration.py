@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import declaration as gemm
+from tilewright.kernels.gemm.layout import takes_rows
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, TENSOR_HALF_SM90, cluster_k
@@ -20,6 +21,7 @@ from tilewright.kernels.linear_gated.reference import gated, layer, linear_gated
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values
+from tilewright.kernels.variant import always
 
 Result = TypeVar("Result")
 
@@ -30,7 +32,8 @@ RUN = 16  # rows of a tile of W, of which eight are of either matrix
 @lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with all rows of both matrices."""
-    return gemm.KERNEL.problem({**p.shape, "n": 2 * p.shape["n"]}, p.dtype, {"trans_b": True})
+    inside = gemm.KERNEL.problem({**p.shape, "n": 2 * p.shape["n"]}, p.dtype, {"trans_b": True})
+    return replace(inside, at_launch=p.at_launch)
 
 
 class OfBoth(Mapping[str, int]):
@@ -80,7 +83,7 @@ def on_product(
 
 def constraint_on_product(constraint: Constraint, inside: Callable[[Values], Values] = of_both) -> Constraint:
     """The same constraint on the product inside."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(inside(c), product(p), d))
+    return replace(constraint, holds=lambda c, p, d: constraint.holds(inside(c), product(p), d))
 
 
 def runs_stay_whole(c: Values, p: Problem, _d: Limits) -> bool:
@@ -119,6 +122,8 @@ TILED = Variant(
     launch=launch_tiled,
     parameters=gemm.TILED.parameters,
     static_shared_bytes=lambda c, p: 3 * c.TILE_WIDTH * (c.TILE_WIDTH + 1) * p.item_bytes,
+    takes_size=lambda p: takes_rows(product(p)),
+    is_batch_invariant=always,
 )
 
 TENSOR = replace(
@@ -131,6 +136,8 @@ TENSOR = replace(
     ),
     static_shared_bytes=on_product(TENSOR_HALF.static_shared_bytes),
     workspace_bytes=on_product(TENSOR_HALF.workspace_bytes),
+    takes_size=lambda p: takes_rows(product(p)),
+    is_sound_at_launch=lambda c, p, d: TENSOR_HALF.is_sound_at_launch(of_both(c), product(p), d),
     supports=tensor_is_supported,
 )
 
@@ -169,6 +176,8 @@ TENSOR_SM90 = replace(
     static_shared_bytes=on_product(TENSOR_HALF_SM90.static_shared_bytes, as_it_is),
     workspace_bytes=on_product(TENSOR_HALF_SM90.workspace_bytes, as_it_is),
     tensor_maps=tensor_sm90_maps,
+    takes_size=lambda p: takes_rows(product(p)),
+    is_sound_at_launch=lambda c, p, d: TENSOR_HALF_SM90.is_sound_at_launch(c, product(p), d),
     supports=tensor_sm90_is_supported,
     has_room=lambda p, d: TENSOR_HALF_SM90.has_room(product(p), d),
 )
@@ -218,6 +227,7 @@ KERNEL = Kernel(
     doc="Y = act(X Gᵀ) * (X Uᵀ) in one launch: X (m, k), W (2 n, k) with the rows of G and then of U, Y (m, n).",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    launch_axes=("m",),
     row_axis="m",
     dtypes=HALF,
     options=(

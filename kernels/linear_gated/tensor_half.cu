@@ -19,7 +19,8 @@ extern "C" __global__ void
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, MIN_BLOCKS)
-linear_gated(const Half* __restrict__ X, const Half* __restrict__ W, Stored* __restrict__ Y WORKSPACE_PARAMETER) {
+linear_gated(const Half* __restrict__ X, const Half* __restrict__ W, Stored* __restrict__ Y SIZE_PARAMETER
+             WORKSPACE_PARAMETER) {
   extern __shared__ __align__(128) float shared[];
   compute_block(X, W, [=](unsigned) { return Epilogue{Y}; }, shared, workspace);
 }

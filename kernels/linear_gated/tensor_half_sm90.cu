@@ -14,7 +14,7 @@
 #include "tma/product.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__(CLUSTER, 1, 1)
-linear_gated(const Half* __restrict__ X, const Half* __restrict__ W, Stored* Y WORKSPACE_PARAMETER,
+linear_gated(const Half* __restrict__ X, const Half* __restrict__ W, Stored* Y SIZE_PARAMETER WORKSPACE_PARAMETER,
              const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w,
              const __grid_constant__ TensorMap map_y) {
   multiply_boxes([=](unsigned) { return Epilogue{Y}; }, X, W, map_x, map_w, map_y, workspace);

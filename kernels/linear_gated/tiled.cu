@@ -11,7 +11,7 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_WIDTH)
-linear_gated(const REAL* __restrict__ X, const REAL* __restrict__ W, REAL* __restrict__ Y) {
+linear_gated(const REAL* __restrict__ X, const REAL* __restrict__ W, REAL* __restrict__ Y SIZE_PARAMETER) {
   // The odd pitch keeps the columns that are written along in different banks.
   __shared__ REAL tile_x[TILE_WIDTH][TILE_WIDTH + 1];      // [row][p]
   __shared__ REAL tile_w[2][TILE_WIDTH][TILE_WIDTH + 1];   // [matrix][column][p]

@@ -33,6 +33,7 @@ def norm_kernel(name: str, doc: str, folder: Path, *, is_centred: bool, has_resi
         doc=doc,
         folder=folder,
         axes=("m", "n"),
+        launch_axes=("m",),
         row_axis="m",
         dtypes=("float32", "float64", *HALF),
         arguments=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.kernels.kernel import Launch, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import always
 
 WARP = 32
 HELD_ELEMENTS = 32  # of a row, by one thread
@@ -60,6 +61,11 @@ def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
     return c.BLOCK == WARP or p.shape["n"] > c.BLOCK * c.VECTOR_WIDTH // 2
 
 
+def takes_rows(p: Problem) -> bool:
+    """Whether m comes with the launch: each row is computed by itself."""
+    return p.at_launch == "m"
+
+
 VECTOR_FITS = Constraint("rows divide into vectors of at most 16 bytes", vector_fits)
 VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one access to memory")
 
@@ -78,11 +84,13 @@ HELD = Variant(
         Constraint("a block is whole warps", lambda c, _p, _d: threads_held(c) % WARP == 0),
         Constraint("half the threads would not do in one access", threads_work),
         Constraint("the row fits the threads' registers", row_is_held),
-        Constraint("no block of half as many rows covers them", rows_exist),
+        Constraint("no block of half as many rows covers them", rows_exist, is_thrift=True),
     ),
     # Two sums a warp, of which only layer_norm needs the first, and a team of a warp none.
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * -(-threads_held(c) // WARP),
     supports=lambda p: p.shape["n"] <= 1024 * HELD_ELEMENTS,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 WALK = Variant(
@@ -93,4 +101,6 @@ WALK = Variant(
     parameters=(powers_of_two("BLOCK", WARP, 1024, default=256, doc="threads of a block"), VECTOR_WIDTH),
     constraints=(VECTOR_FITS, Constraint("every thread has columns", columns_last)),
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * (c.BLOCK // WARP),
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )

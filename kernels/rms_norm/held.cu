@@ -7,6 +7,6 @@
 #include "norm/held.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-rms_norm(const REAL* __restrict__ X, const REAL* __restrict__ w, float eps, REAL* __restrict__ Y) {
+rms_norm(const REAL* __restrict__ X, const REAL* __restrict__ w, float eps, REAL* __restrict__ Y SIZE_PARAMETER) {
   normalise_held({X, nullptr, w, nullptr, Y, nullptr}, eps);
 }

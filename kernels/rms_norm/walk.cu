@@ -7,6 +7,6 @@
 #include "norm/walk.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-rms_norm(const REAL* __restrict__ X, const REAL* __restrict__ w, float eps, REAL* __restrict__ Y) {
+rms_norm(const REAL* __restrict__ X, const REAL* __restrict__ w, float eps, REAL* __restrict__ Y SIZE_PARAMETER) {
   normalise_walking({X, nullptr, w, nullptr, Y, nullptr}, eps);
 }

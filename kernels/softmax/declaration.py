@@ -9,6 +9,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.softmax.reference import softmax_reference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import always
 
 HELD_ELEMENTS = 32  # of a row, by one lane: in float64 they take 64 registers
 OTHER_REGISTERS = 32  # addresses, indices, largest and sum beside the numbers held; sm_90, NVRTC 13.0: 16 to 30
@@ -88,6 +89,11 @@ def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
     return (c.BLOCK == 32 or step // 2 < n) and (c.UNROLL == 1 or step * c.UNROLL // 2 < n)
 
 
+def takes_rows(p: Problem) -> bool:
+    """Whether m comes with the launch: each row is computed by itself."""
+    return p.at_launch == "m"
+
+
 VECTOR_FITS = Constraint("rows divide into vectors of at most 16 bytes", vector_fits)
 VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one access to memory")
 BLOCK_PARAMETERS = (
@@ -111,9 +117,11 @@ WARP = Variant(
         VECTOR_FITS,
         Constraint("half the lanes would not do in one access", lanes_work),
         Constraint("the row fits the lanes' registers", row_is_held),
-        Constraint("no block of half as many warps covers the rows", rows_exist),
+        Constraint("no block of half as many warps covers the rows", rows_exist, is_thrift=True),
     ),
     supports=lambda p: p.shape["n"] <= 32 * HELD_ELEMENTS,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 HELD = Variant(
@@ -130,11 +138,15 @@ HELD = Variant(
         VECTOR_FITS,
         Constraint("the row fits the threads' registers, and needs them", threads_hold),
         Constraint(
-            "no block of half as many rows covers them", lambda c, p, _d: c.ROWS == 1 or p.shape["m"] > c.ROWS // 2
+            "no block of half as many rows covers them",
+            lambda c, p, _d: c.ROWS == 1 or p.shape["m"] > c.ROWS // 2,
+            is_thrift=True,
         ),
     ),
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * threads_held(c) // 32,
     supports=lambda p: 32 * HELD_ELEMENTS < p.shape["n"] <= 1024 * HELD_ELEMENTS,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 BLOCK = Variant(
@@ -145,6 +157,8 @@ BLOCK = Variant(
     parameters=BLOCK_PARAMETERS,
     constraints=BLOCK_CONSTRAINTS,
     static_shared_bytes=shared_bytes_block,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 ONLINE = Variant(
@@ -155,6 +169,8 @@ ONLINE = Variant(
     parameters=BLOCK_PARAMETERS,
     constraints=BLOCK_CONSTRAINTS,
     static_shared_bytes=shared_bytes_block,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 
@@ -176,6 +192,7 @@ KERNEL = Kernel(
     doc="y = exp(x - max) / sum of exp(x - max) over each row of X, (m, n) row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
+    launch_axes=("m",),
     row_axis="m",
     dtypes=("float32", "float64", *HALF),
     options=(),

@@ -30,7 +30,7 @@ __device__ __forceinline__ const Sum* shared_by_row(Sum (&shared)[WARPS], Sum va
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS_PER_ROW * ROWS)
-softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {
+softmax(const REAL* __restrict__ X, REAL* __restrict__ Y SIZE_PARAMETER) {
   __shared__ Sum warp_highest[WARPS], warp_sums[WARPS];
   const unsigned first = threadIdx.x % THREADS_PER_ROW * VECTOR_WIDTH;
   const unsigned row = blockIdx.x * ROWS + threadIdx.x / THREADS_PER_ROW;

@@ -10,7 +10,7 @@
 #include "problem.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {
+softmax(const REAL* __restrict__ X, REAL* __restrict__ Y SIZE_PARAMETER) {
   __shared__ Sum warp_highest[WARPS], warp_sums[WARPS];
   const size_t row = static_cast<size_t>(blockIdx.x) * N;
   const REAL* x = X + row;

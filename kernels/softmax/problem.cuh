@@ -1,6 +1,7 @@
 // The problem: rows of X, (m, n) row-major, become probabilities, y = exp(x - max) / sum of exp(x - max) over the row,
 // in Y, (m, n) row-major. The largest element is taken off first, so that no exp overflows and the sum is at least 1.
 #pragma once
+#include "common/at_launch.cuh"
 #include "common/real.cuh"
 
 #ifndef SHAPE_M
@@ -9,7 +10,11 @@
 #endif
 
 // Unsigned: an axis may be 2^31 - 1, and the last stride over it then ends beyond a signed int.
+#ifdef M_AT_LAUNCH
+#define M size_at_launch()
+#else
 [[maybe_unused]] constexpr unsigned M = SHAPE_M;   // a grid of m blocks need not look
+#endif
 constexpr unsigned N = SHAPE_N;
 
 // Where a search for the largest starts: the lowest finite number, because minus infinity less itself is no number,

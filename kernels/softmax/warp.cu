@@ -23,7 +23,7 @@ constexpr unsigned STEPS = (N + STEP - 1) / STEP;
 typedef Pack<VECTOR_WIDTH> Vector;
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-softmax(const REAL* __restrict__ X, REAL* __restrict__ Y) {
+softmax(const REAL* __restrict__ X, REAL* __restrict__ Y SIZE_PARAMETER) {
   const unsigned first = threadIdx.x % LANES * VECTOR_WIDTH;
   const unsigned row = blockIdx.x * (32 * WARPS / LANES) + threadIdx.x / LANES;
   // Past the end: the last row again, and no write, because shuffles want every lane.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Collection, Sequence
 
@@ -159,7 +160,8 @@ class _Computation:
         with self._lock:
             self._made |= reply
         keep(self._state, self._problems, reply)
-        self._loop.call_soon_threadsafe(self._news.set)
+        with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+            self._loop.call_soon_threadsafe(self._news.set)
 
     async def _wait(self, work: Work) -> bool:
         """Until all is made or time is up; False once the caller has left."""
@@ -169,6 +171,7 @@ class _Computation:
             while not work.is_done and (left_s := until - self._loop.time()) > 0:
                 if self._meanwhile is None and self._loop.time() >= meanwhile:
                     self._meanwhile = asyncio.ensure_future(self._answer_meanwhile(work))
+                    self._meanwhile.add_done_callback(lambda done: done.cancelled() or done.exception())
                 wait_s = left_s if self._meanwhile else min(left_s, MEANWHILE_AFTER_S)
                 news = asyncio.ensure_future(self._news.wait())
                 await asyncio.wait({news, gone}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)

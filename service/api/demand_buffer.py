@@ -27,6 +27,9 @@ FLUSH_EVERY_S = 2.0
 COUNTED_EVERY_S = 60.0
 """An answer's max-age: a read-only caller counts once in this time per problem, so that one cannot outweigh many."""
 
+MOST_OF_A_CALLER = 300
+"""Problems that one caller counts for in such a minute: random shapes of one must not drive out what others need."""
+
 MAX_BUFFERED = 10_000
 """Problems held between two writes, some 10 MB; beyond that the least recent are dropped."""
 
@@ -43,6 +46,7 @@ class DemandBuffer:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: OrderedDict[tuple[str, RequestedProblem], float] = OrderedDict()
+        self._minutes: OrderedDict[str, tuple[float, int]] = OrderedDict()  # by caller: since when, how many problems
         self._counts: OrderedDict[RequestedProblem, int] = OrderedDict()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -58,21 +62,36 @@ class DemandBuffer:
         for answer in answers:
             if answer.match is not Match.EXACT:
                 problem = RequestedProblem.of(answer.problem, device_model or answer.device_model)
-                if not self._is_repeated(problem, caller):
+                if not self._is_left_out(problem, caller):
                     self._add(problem, 1)
 
-    def _is_repeated(self, problem: RequestedProblem, caller: Caller | None) -> bool:
-        """Whether a read-only caller repeats the request while the earlier answer is still fresh."""
-        if caller is None or caller.scope is not Scope.READ:
+    def _is_left_out(self, problem: RequestedProblem, caller: Caller | None) -> bool:
+        """Whether a read-only caller repeats the request while the earlier answer is still fresh, or a caller has
+        asked about as many problems in this minute as are counted for one.
+        """
+        if caller is None or caller.scope is Scope.ADMIN:
             return False
         asked, now = (caller.name, problem), self._clock()
         with self._lock:
             last = self._asked.pop(asked, -math.inf)
             is_repeated = now - last < COUNTED_EVERY_S
+            if not is_repeated and self._is_beyond(caller.name, now):
+                return True
             self._asked[asked] = last if is_repeated else now
             if len(self._asked) > MAX_BUFFERED:
                 self._asked.popitem(last=False)
-        return is_repeated
+        return is_repeated and caller.scope is Scope.READ
+
+    def _is_beyond(self, name: str, now: float) -> bool:
+        """Whether the caller's minute is full; else one more of its problems counts. The lock is held."""
+        begun, count = self._minutes.pop(name, (now, 0))
+        if now - begun >= COUNTED_EVERY_S:
+            begun, count = now, 0
+        is_beyond = count >= MOST_OF_A_CALLER
+        self._minutes[name] = begun, count + (not is_beyond)
+        if len(self._minutes) > MAX_BUFFERED:
+            self._minutes.popitem(last=False)
+        return is_beyond
 
     def _add(self, problem: RequestedProblem, times: int) -> None:
         with self._lock:

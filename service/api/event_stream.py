@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from uuid import UUID
@@ -54,15 +55,19 @@ class _StreamingResponse(StreamingResponse):
 class _Place:
     """A taken place among the streams; giving it back twice does no harm."""
 
-    def __init__(self, taken: list[str], name: str) -> None:
-        self._taken, self._name = taken, name
-        taken.append(name)
+    def __init__(self, taken: list[_Place], name: str) -> None:
+        self._taken, self.name = taken, name
+        taken.append(self)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was given back, or given to another caller."""
+        return self not in self._taken
 
     def give_back(self) -> None:
         """Makes room for another stream."""
-        if self._name:
-            self._taken.remove(self._name)
-        self._name = ""
+        if not self.is_lost:
+            self._taken.remove(self)
 
 
 class Streams:
@@ -70,7 +75,7 @@ class Streams:
 
     def __init__(self, max_streams: int = MAX_STREAMS, poll_s: float = POLL_SECONDS) -> None:
         self._max_streams, self._poll_s = max_streams, poll_s
-        self._taken: list[str] = []  # the names of callers, one for each place
+        self._taken: list[_Place] = []
 
     @cached_property
     def _readers(self) -> CapacityLimiter:
@@ -88,12 +93,13 @@ class Streams:
 
         It ends when `is_still_let_in`, which may query the database, returns False.
         """
-        if len(self._taken) >= self._max_streams:
-            raise TooManyStreamsError(f"{self._max_streams} event streams are open, the most that this process allows.")
-        if caller is not THIS_MACHINE and self._taken.count(caller.name) >= OF_ONE_CALLER:
+        counts = Counter(place.name for place in self._taken)
+        if caller is not THIS_MACHINE and counts[caller.name] >= OF_ONE_CALLER:
             raise TooManyStreamsError(
                 f"{caller.name} has {OF_ONE_CALLER} event streams open, the most that one caller may have."
             )
+        if len(self._taken) >= self._max_streams:
+            self._make_room(counts, caller.name)
         place = _Place(self._taken, caller.name)  # before anything is waited for: others ask meanwhile
         is_followed = False
         try:
@@ -105,6 +111,13 @@ class Streams:
         if not is_followed:
             return Response(status_code=204)
         return _StreamingResponse(self._stream(job_id, after, events, place, is_still_let_in), place.give_back)
+
+    def _make_room(self, counts: Counter[str], name: str) -> None:
+        """Ends the newest stream of the caller who has most, where that is two more than this one has; else raises."""
+        ((largest, most),) = counts.most_common(1)
+        if most < counts[name] + 2:
+            raise TooManyStreamsError(f"{self._max_streams} event streams are open, the most that this process allows.")
+        next(place for place in reversed(self._taken) if place.name == largest).give_back()
 
     async def _stream(
         self, job_id: UUID, after: int, events: list[JobEvent], place: _Place, is_still_let_in: Callable[[], bool]
@@ -123,6 +136,8 @@ class Streams:
                     yield ": still there\n\n"
                     spoke_at = clock()
                 await asyncio.sleep(self._poll_s)
+                if place.is_lost:
+                    return  # to a caller with fewer streams
                 if clock() - looked_up_at > LOOK_UP_SECONDS:
                     if not await to_thread.run_sync(is_still_let_in, limiter=self._readers):
                         return  # the reader connects again, and is told why it may not

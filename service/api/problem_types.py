@@ -18,6 +18,7 @@ from tilewright.service.errors import (
     NoConfigurationError,
     NotFoundError,
     NotOwnerError,
+    TooManyRequestsError,
 )
 from tilewright.service.operations.strict_json import MalformedJSONError, RefusedJSONError
 
@@ -125,9 +126,7 @@ BY_ERROR: Mapping[type[Exception], ProblemType] = {
     ),
     refusals.ForbiddenError: FORBIDDEN,
     NotOwnerError: FORBIDDEN,
-    refusals.TooManyRequestsError: ProblemType(
-        "too-many-requests", "Too many requests.", 429, "Wait for Retry-After seconds."
-    ),
+    TooManyRequestsError: ProblemType("too-many-requests", "Too many requests.", 429, "Wait for Retry-After seconds."),
     CeilingError: ProblemType(
         "over-ceiling",
         "The request exceeds a ceiling of this key.",

@@ -45,11 +45,3 @@ class UnknownCallerError(ServiceError):
 
 class ForbiddenError(ServiceError):
     """The key does not allow this."""
-
-
-class TooManyRequestsError(ServiceError):
-    """The caller sends too many requests; `retry_after_s` says when it may send the next."""
-
-    def __init__(self, retry_after_s: int) -> None:
-        self.headers = {"Retry-After": str(retry_after_s)}
-        super().__init__(f"Too many requests; try again in {retry_after_s} s.")

@@ -107,6 +107,9 @@ COMMANDS = {
         "Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes.",
     ),
     "results": Command("Results", "results:app", "Results: the best configurations as they were measured."),
+    "claims": Command(
+        "Results", "claims:app", "Claims: configurations that clients say are wrong, and what workers found."
+    ),
     "record": Command(
         "Demand",
         "demand:record",

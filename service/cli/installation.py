@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from tilewright.service.cli.failure import CommandError
 from tilewright.service.cli.local_connection import LocalConnection
@@ -34,7 +33,7 @@ class Installation:
 
     devices: list[DeviceEntry]
     server: EmbeddedPostgres | None
-    heard_before: dict[str, datetime] = field(default_factory=dict)  # last heartbeats of workers that are gone by now
+    heard_before: dict[str, str | None] = field(default_factory=dict)  # workers before ours, by device
     supervisor: Supervisor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +51,7 @@ class Installation:
     def start(self) -> None:
         """Starts database, API and workers; returns when the API is ready."""
         self.start_database()
-        self.heard_before = {one.uuid: one.heartbeat_at for one in LocalConnection().devices()}
+        self.heard_before = {one.uuid: one.worker for one in LocalConnection().devices()}
         self.supervisor.start()
         with Client(self.url) as client:
             self._wait_for(client.is_ready, self.supervisor.programs[:1], READY_WITHIN_S)
@@ -69,7 +68,7 @@ class Installation:
         found: list[DeviceAnswer] = []
 
         def has_spoken() -> bool:
-            fresh = {one.uuid: one for one in client.devices() if self.heard_before.get(one.uuid) != one.heartbeat_at}
+            fresh = {one.uuid: one for one in client.devices() if self.heard_before.get(one.uuid) != one.worker}
             found.extend(fresh[device.uuid] for device in self.devices if device.uuid in fresh)
             return bool(found)
 

@@ -21,6 +21,8 @@ from tilewright.service.operations.best import find as find_best
 from tilewright.service.operations.best import results, retractions
 from tilewright.service.operations.best.results import ResultAnswer, WhichResults
 from tilewright.service.operations.best_cache.current_answers import ComputedAnswers
+from tilewright.service.operations.claims import claims
+from tilewright.service.operations.claims.claims import ClaimAnswer
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.fleet import fleet
@@ -157,6 +159,16 @@ class LocalConnection:
         """The retracted result."""
         with transaction() as session:
             return retractions.retract(session, result_id, reason)
+
+    def claims(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[ClaimAnswer]:
+        """A page of claims, newest first."""
+        with transaction() as session:
+            return claims.claims(session, state=state, limit=limit, cursor=cursor)
+
+    def claim(self, claim_id: int) -> ClaimAnswer:
+        """One claim, and what came of it."""
+        with transaction() as session:
+            return claims.claim_of(session, claim_id)
 
     def demand(
         self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50

@@ -173,7 +173,7 @@ def _start(program: Program, environment: Mapping[str, str]) -> None:
         if program.log is not None:
             program.log.parent.mkdir(parents=True, exist_ok=True)
             program.rotate_log()
-            log = opened.enter_context(program.log.open("ab"))
+            log = opened.enter_context(open(program.log, "ab", opener=_for_the_owner))
         # A session of its own: Ctrl-C reaches the supervisor alone, which then stops the programs in order.
         program.process = subprocess.Popen(
             [sys.executable, *program.arguments],
@@ -184,6 +184,13 @@ def _start(program: Program, environment: Mapping[str, str]) -> None:
             start_new_session=True,
         )
     program.started_s = time.monotonic()
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    """Opens a log that nobody else may read: it names kernels, shapes, hosts and callers."""
+    opened = os.open(path, flags, 0o600)
+    os.fchmod(opened, 0o600)  # one of an earlier version
+    return opened
 
 
 def _say_death(program: Program, status: int, pause_s: float) -> None:

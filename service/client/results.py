@@ -1,4 +1,4 @@
-"""The client's calls about results, demand, attention and the comparisons of schedules."""
+"""The client's calls about results, claims, demand, attention and the comparisons of schedules."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Unpack
 from tilewright.service.client.transport import Transport, with_query
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best.results import ResultAnswer, WhichResults
+from tilewright.service.operations.claims.claims import ClaimAnswer
 from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
-from tilewright.service.operations.requests import DemandJobs, RetractionRequest
+from tilewright.service.operations.requests import ClaimRequest, DemandJobs, RetractionRequest
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
 
@@ -24,6 +25,18 @@ class ResultCalls(Transport):
     def retract(self, result_id: int, reason: str) -> ResultAnswer:
         """The retracted result; sent again, the same."""
         return self._post(ResultAnswer, f"/v1/results/{result_id}/retract", RetractionRequest(reason=reason))
+
+    def report_claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """The claim that a configuration gave wrong results; sent again, the same one."""
+        return self._post(ClaimAnswer, "/v1/claims", request)
+
+    def claims(self, *, state: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[ClaimAnswer]:
+        """A page of claims, newest first."""
+        return self._get(Page[ClaimAnswer], with_query("/v1/claims", state=state, limit=limit, cursor=cursor))
+
+    def claim(self, claim_id: int) -> ClaimAnswer:
+        """One claim, and what came of it."""
+        return self._get(ClaimAnswer, f"/v1/claims/{claim_id}")
 
     def demand(
         self, *, kernel: str | None = None, device_model: str | None = None, limit: int = 50

@@ -173,6 +173,9 @@ class JobAnswer(Answer):
     starts: list[dict[str, Any]] | None = Field(
         None, description="Configurations that the caller asked to try first: variant and parameters."
     )
+    verifies: bool = Field(
+        default=False, description="It only verifies the configuration in `starts`, which a client says is wrong."
+    )
     budget: dict[str, float | int | None]
     priority: int
     trials_done: int

@@ -87,7 +87,10 @@ class JobRequest(Request):
     sampler: str = Field(default=SAMPLERS[0], max_length=32)
     seed: int = Field(default=0, ge=0, lt=2**31)
     priority: int = Field(
-        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+        default=DEFAULT_PRIORITY,
+        ge=0,
+        le=9,
+        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
     )
     dry_run: bool = Field(
         default=False, description="Only answer the size of the search space and an estimated time; store nothing."
@@ -157,7 +160,10 @@ class ScheduleRequest(Request):
     )
     compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
     priority: int = Field(
-        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+        default=DEFAULT_PRIORITY,
+        ge=0,
+        le=9,
+        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
     )
     overlap: Literal["skip", "queue"] = Field(
         default="skip", description="What to do at a due time while an earlier job of this schedule is open."
@@ -186,7 +192,10 @@ class DemandJobs(Request):
 
     budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Budget of every job.")
     priority: int = Field(
-        default=DEFAULT_PRIORITY, ge=0, le=9, description="9 runs first; equal ones in order of arrival."
+        default=DEFAULT_PRIORITY,
+        ge=0,
+        le=9,
+        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
     )
 
 
@@ -196,6 +205,40 @@ class RetractionRequest(Request):
     reason: str = Field(
         min_length=1, max_length=1000, pattern=r"\S", examples=["Wrong beyond the bound on our matrices."]
     )
+
+
+class ClaimRequest(Request):
+    """A configuration that was served and gave wrong results in a client's process."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "kernel": "gemm",
+                    "shape": {"m": 256, "n": 100, "k": 784},
+                    "device_model": "nvidia-h200",
+                    "driver": "580.159",
+                    "variant": "tiled",
+                    "configuration": {"TILE_WIDTH": 32},
+                    "source_hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "seen": "12 components of the rows that were checked are out of bounds",
+                }
+            ]
+        }
+    )
+
+    kernel: str = Field(max_length=64, examples=["gemm"])
+    shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
+    dtype: str = Field(default="float32", max_length=16)
+    options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
+    device_model: str = Field(max_length=128, description="Slug of the client's device model.")
+    driver: str = Field(max_length=64, description="The client's driver.", examples=["580.159"])
+    variant: str = Field(max_length=64, description="As it was served.")
+    configuration: dict[str, int] = Field(
+        max_length=64, description="As it was served: every parameter.", examples=[{"TILE_WIDTH": 32}]
+    )
+    source_hash: str = Field(pattern="^[0-9a-f]{64}$", description="As it was served.")
+    seen: str = Field(min_length=1, max_length=2000, pattern=r"\S", description="What was wrong, in words.")
 
 
 KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]

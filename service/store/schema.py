@@ -11,6 +11,7 @@ from procrastinate.schema import SchemaManager
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.store.session import KEEPALIVE, answering, database_url, sqlalchemy_url
 
 # Alembic takes an eighth of a second to import, and most processes find their tables up to date.
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 VERSION_TABLE = "tilewright_version"
 # "tile" in ASCII: only has to differ from other advisory locks in the same database.
 MIGRATION_LOCK = 0x74696C65
+NEWER_TABLES = (
+    "The database's tables are those of a newer Tilewright than this one. Install that version here, or revert the "
+    "tables with it."
+)
 
 
 def upgrade(url: str | None = None, revision: str = "head") -> None:
@@ -30,9 +35,16 @@ def upgrade(url: str | None = None, revision: str = "head") -> None:
     if revision == "head" and at_head(url):
         return
     from alembic import command  # noqa: PLC0415
+    from alembic.script.revision import ResolutionError  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
 
     with _exclusively(url) as connection:
-        command.upgrade(_config(connection), revision)
+        try:
+            command.upgrade(_config(connection), revision)
+        except CommandError as error:
+            if isinstance(error.__cause__, ResolutionError):
+                raise DatabaseUnavailableError(NEWER_TABLES) from error
+            raise
         if connection.scalar(text("SELECT to_regclass('procrastinate_jobs')")) is None:
             driver = connection.connection.driver_connection
             assert driver is not None  # noqa: S101 - for the type checker: it was just used

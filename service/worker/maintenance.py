@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.fleet import fleet, retention
+from tilewright.service.operations.jobs.turns import engine_priority
 from tilewright.service.operations.schedules import firing
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
 from tilewright.service.operations.webhooks import deliveries
@@ -98,13 +99,14 @@ def enqueue_forgotten(session: Session) -> None:
     )
     for job in forgotten:
         logger.warning("Job %s has no entry in the engine; it gets a new one.", job.id)
-        job.engine_id = enqueue(session, job.id, job.queue, job.priority)
+        job.engine_id = enqueue(session, job.id, job.queue, engine_priority(job.priority, job.turn))
 
 
 CHORES: tuple[Chore, ...] = (
     recover_stalled,
     enqueue_forgotten,
     firing.forget_old_fires,
+    firing.bring_back,
     deliveries.forget_old_deliveries,
     retention.forget_samples,
     retention.forget_old_keys,

@@ -39,6 +39,7 @@ from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
+from tilewright.service.worker.verification import verify_claimed
 from tilewright.tuner import roofline
 from tilewright.tuner.compile.compilation import Compiler, triton_version
 from tilewright.tuner.devices.device import Device
@@ -208,12 +209,15 @@ class Run:
 
         def write(session: Session) -> None:
             job_row_result = job_result(result)
+            error = None
             if state is JobState.DONE:
+                error = study_rows.why_nothing_was_right(session, self.job.id) if result.best is None else None
                 job = session.get_one(models.TuningJob, self.job.id)
                 best = publish_best(session, job, session.get_one(models.Study, self.study.id), result)
                 job_row_result["published"] = best is not None
             job_row_result["left_studies"] = study_rows.left_studies(session, self.job.id, self.study.id)
-            job_progress.end_job(session, self.job.id, self.epoch, state, result=job_row_result)
+            ended = JobState.FAILED if error else state
+            job_progress.end_job(session, self.job.id, self.epoch, ended, result=job_row_result, error=error)
 
         end(self.job.id, self.epoch, write)
         return Exit.ENDED
@@ -250,6 +254,8 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
         ):
             first = guess.starts() if guess else []
             job_run = Run(assignment, epoch, device, stop, first=first, preparation=preparation)
+            if assignment.job.verifies:
+                return verify_claimed(job_run)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # the worker had it, so it has failed since
         logger.error("%s", lost)  # noqa: TRY400 - expected: the sentence says it all

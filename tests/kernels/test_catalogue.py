@@ -1,4 +1,5 @@
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -147,3 +148,9 @@ def test_a_declaration_says_how_results_are_verified_where_there_is_no_reference
 def test_a_folder_without_declaration_is_refused(tmp_path):
     with pytest.raises(BrokenDeclarationError, match="no such file"):
         Catalogue.load([tmp_path])
+
+
+def test_folders_of_headers_may_be_text():
+    kernel = replace(catalogue().get("softmax"), include_folders=("/some/folder",))
+    assert kernel.compiler_flags[-1] == "-I/some/folder"
+    assert "exp" in kernel.source("held")

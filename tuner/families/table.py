@@ -67,13 +67,16 @@ class Table:
     def _range(self, kernel: Kernel, number: int) -> dict[str, object]:
         span = self.spans[number]
         inside = [size for size in self.sizes if span.low <= size <= span.high]
+        ours = self.times[span.configuration]
+        told = [self.library_ms[size] < ours[size] for size in inside if size in self.library_ms]
         return {
             "low": span.low,
             "high": span.high,
             "variant": span.configuration.variant,
             "configuration": dict(span.configuration.values),
             "source_hash": kernel.source_hash(span.configuration.variant),
-            "times_ms": {str(size): self.times[span.configuration][size] for size in inside},
+            "times_ms": {str(size): ours[size] for size in inside},
+            "library": {"faster": all(told)} if told else None,
             "verified_at": list(self.verified.get(number, ())),
         }
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import Configuration
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration, Constraint, Predicate, SearchSpace
+from tilewright.kernels.variant import Variant
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
-from tilewright.tuner.families.cover import NoCoverError, Span, cover
+from tilewright.tuner.families.cover import MOST_RANGES, NoCoverError, Span, cover
 from tilewright.tuner.families.representative import MOST, between, inside, spread
 from tilewright.tuner.families.table import Table
 from tilewright.tuner.loop.measure import MeasurementPlan
@@ -122,7 +123,7 @@ class _Job:
     def search(self, size: int, budget: FamilyBudget, starts: Sequence[Configuration]) -> None:
         """A search at one size, which begins with what led at the sizes before."""
         problem = self.family.at(size)
-        space = self.kernel.space(problem, self.limits)
+        space = self._space(problem)
         if not len(space):
             return
         known = [
@@ -166,7 +167,8 @@ class _Job:
         """A cover of the axis each of whose configurations was right at both ends of its range and between."""
         for _ in range(MOST_COVERS):
             try:
-                spans = cover(self.counted(), self.family.low, self.family.high)
+                most = 1 if self.family.batch_invariant else MOST_RANGES
+                spans = cover(self.counted(), self.family.low, self.family.high, most)
             except NoCoverError as error:
                 raise TunerError(f"{self.family}: {error}") from error
             verified, fallen = self._verified(spans)
@@ -246,8 +248,23 @@ class _Job:
     def _is_sound(self, configuration: Configuration, low: int, high: int) -> bool:
         return is_sound_within(self.kernel, self.family, self.limits, Choice(configuration, "table"), low, high)
 
+    def _space(self, problem: Problem) -> SearchSpace:
+        """The space of one size; of rows that must not depend on each other, what keeps to that."""
+        space = self.kernel.space(problem, self.limits)
+        if not self.family.batch_invariant:
+            return space
+        spaces = []
+        for one in space.spaces:
+            same = Constraint("sums do not depend on other rows", _asked_of(self.kernel.variant(one.variant)))
+            spaces.append(replace(one, constraints=(*one.constraints, same)))
+        return SearchSpace(tuple(spaces), problem, self.limits)
+
     def _bench(self, size: int) -> Bench:
         return self.device.bench(self.kernel, self.family.at(size), self.seed)
+
+
+def _asked_of(variant: Variant) -> Predicate:
+    return lambda c, p, _d: variant.is_batch_invariant(c, p)
 
 
 def _ends(of_one: dict[int, float]) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from tilewright.tuner.errors import NoCompilerError, OwnFunctionError, TrialFail
 from tilewright.tuner.kernel_check.parameters import check_parameters, missing_header
 from tilewright.tuner.kernel_check.reference import DECLARATION_ERRORS, SEED, check_reference, words_of
 from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport, SpaceSize
+from tilewright.tuner.kernel_check.sizes import check_sizes
 from tilewright.tuner.outcome import Outcome
 
 REGISTERS_OF_BLOCK = 65536  # on every GPU from 7.5 on (CUDA C++ Programming Guide, "Compute Capabilities")
@@ -140,6 +141,7 @@ def check_kernel(
         device = CpuDevice()
         try:
             check_results(kernel, shapes, report, device, configurations)
+            check_sizes(kernel, shapes[0], report, device)
         finally:
             device.close()
         if not report.verified and not any((f.severity, f.part) == ("error", "result") for f in report.findings):

@@ -18,6 +18,7 @@ from tilewright.tuner.errors import TunerError
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
     from tilewright.kernels.problem import Problem
+    from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher, BoundSize
     from tilewright.tuner.runtime.choice import Choice
     from tilewright.tuner.runtime.first_use.first_use import FirstUse
     from tilewright.tuner.runtime.launcher import BoundLaunch, Launcher
@@ -169,7 +170,7 @@ def layout_key(argument: Any) -> Hashable:
 class Found(NamedTuple):
     """The launcher for a call, the call as its problem, and the configuration that would be launched."""
 
-    launcher: Launcher
+    launcher: Launcher | AnySizeLauncher
     posed: Posed
     choice: Choice
 
@@ -212,9 +213,11 @@ class _Ready:
     launch is bound: later calls have their addresses read and nothing else made of them.
     """
 
-    def __init__(self, launcher: Launcher, outputs: Sequence[_Output], pose: Callable[..., Posed]) -> None:
+    def __init__(
+        self, launcher: Launcher | AnySizeLauncher, outputs: Sequence[_Output], pose: Callable[..., Posed]
+    ) -> None:
         self._launcher, self._outputs, self._pose = launcher, outputs, pose
-        self._bound: BoundLaunch | None = None
+        self._bound: BoundLaunch | BoundSize | None = None
         self._places: tuple[int, ...] = ()
         self._kept: tuple[Tensor, ...] = ()
         self._ordinal = outputs[0].device.index if outputs[0].device.type == "cuda" else None
@@ -333,13 +336,17 @@ class Plans:
         self._by_layout[key] = ready
         return ready
 
-    def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | None:
+    def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | AnySizeLauncher | None:
+        from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher  # noqa: PLC0415 - see above
+
         launcher, posed, choice = self._found(output, arguments)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         if choice.library_faster:
             self._keep(key, arguments, is_ours=False, reason=f"the library was faster than {words}")
             return None
         self._keep(key, arguments, is_ours=True, reason=words)
+        if isinstance(launcher, AnySizeLauncher):  # it checks each of its configurations itself, once for all sizes
+            return launcher
         problem, device = launcher.posed(*posed.arrays)
         use = launcher.first_use(problem, device, choice)
         uses = _PROCESS.uses.setdefault((self._name, key), [])
@@ -355,7 +362,7 @@ class Plans:
             if isinstance(one, Tensor) and (one.layout is not torch.strided or one.is_neg() or one.is_conj()):
                 raise NoKernelError("what lies in memory is not the matrix: it is sparse, negated or conjugated")
         posed = self._pose(output, *arguments)
-        launcher = runtime().launcher(self._kernel, posed.named, dtype=str(first.dtype).removeprefix("torch."))
+        launcher = runtime().operator_launcher(self._kernel, posed.named, str(first.dtype).removeprefix("torch."))
         return Found(launcher, posed, launcher.choice(*posed.arrays))
 
     def _keep(self, key: Hashable, arguments: Sequence[Any], *, is_ours: bool, reason: str) -> None:

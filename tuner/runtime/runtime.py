@@ -34,7 +34,7 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
-from tilewright.tuner.runtime.words import given_options, problem_words, tune_command
+from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
 
 T = TypeVar("T")
 
@@ -56,7 +56,8 @@ class Runtime:
     those that problems are of. `only_tuned`: where there is no result, or it does not compile, UntunedError and
     LaunchError instead of the default. `shipped_records`: whether the measurements that come with the package predict
     what nobody else knows. `check_first_use`: whether a configuration that was not verified at its shape is checked
-    when it is used first; None: as TILEWRIGHT_FIRST_USE says.
+    when it is used first; None: as TILEWRIGHT_FIRST_USE says. `any_size_operators`: whether the
+    operators of `tilewright.torch` take launchers of every number of rows.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Runtime:
         only_tuned: bool = False,
         shipped_records: bool = True,
         check_first_use: bool | None = None,
+        any_size_operators: bool = False,
         pinned: Mapping[Problem, Configuration] | None = None,
         answers: AnswerCache | None = None,
         kernels: Catalogue | None = None,
@@ -92,6 +94,7 @@ class Runtime:
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._launchers: dict[Any, Launcher] = {}
         self._any_size: dict[Any, AnySizeLauncher] = {}
+        self._any_size_operators = any_size_operators
         self.families = Families(self._known_for_all, self.tables.ranges, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
@@ -100,7 +103,8 @@ class Runtime:
     ) -> Launcher | AnySizeLauncher:
         """The launcher of a problem, axes and options by name; the same object for the same question.
 
-        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it.
+        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it;
+        with `batch_invariant=True` one row's result then depends neither on how many others there are nor on them.
         With a `device` ("cpu", "cuda", "cuda:1") its configuration is chosen at once, else with the first launch.
         Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
         """
@@ -146,7 +150,8 @@ class Runtime:
             shape = {name: value for name, value in named.items() if name in declared.axis_names}
             options = {name: value for name, value in named.items() if name not in declared.axis_names}
             (axis,) = (axis for axis in declared.axes if axis not in shape)
-            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options)
+            same = bool(options.pop("batch_invariant", False))
+            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options, batch_invariant=same)
 
             def exact(size: int) -> Launcher:
                 return self.launcher(kernel, {**named, axis: size}, dtype=dtype, device=device)
@@ -154,6 +159,17 @@ class Runtime:
             launcher = AnySizeLauncher(declared, family, resolved(device) if device else None, self.families, exact)
             launcher = self._any_size.setdefault(question, launcher)
         return launcher
+
+    def operator_launcher(self, kernel: str, named: Mapping[str, Any], dtype: str) -> Launcher | AnySizeLauncher:
+        """That of one problem, or of every size of it where the setting says so and its kernel takes that."""
+        declared = self.kernels.get(kernel)
+        if self._any_size_operators and declared.launch_axes:
+            others = {name: value for name, value in named.items() if name != declared.launch_axes[0]}
+            try:
+                return self.any_size(kernel, others, dtype=dtype)
+            except InvalidProblemError:
+                pass  # its rows are compiled in: a transposed A, a batch
+        return self.launcher(kernel, named, dtype=dtype)
 
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
@@ -165,8 +181,7 @@ class Runtime:
         return self.predicted(kernel, problem, place)
 
     def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
-        words = " ".join([str(family), *given_options(kernel, family.largest)])
-        missing = f"no result for some sizes of {words} on {place.slug}"
+        missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"
         if self._only_tuned:
             raise UntunedError(missing)
         warn(f"{missing}: the kernel's default configuration is used there", UntunedWarning)
@@ -358,6 +373,7 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
         only_tuned=only_tuned,
         shipped_records=_is_on("TILEWRIGHT_SHIPPED_RECORDS", unset="true"),
+        any_size_operators=_is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
 

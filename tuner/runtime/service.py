@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import threading
@@ -11,20 +12,28 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from functools import partial
 from http.client import HTTPException
 from typing import Any
 
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, warn
+
+log = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 1 << 20
 REST_S = 60.0
 """After a failure nobody is made to wait for the service again so soon."""
 
+MOST_SEEN = 2000
+"""Characters of a claim's words that the service takes."""
+
 MAX_REPORTS = 256
-"""Misses that wait to be reported; more are dropped."""
+"""Misses and claims that wait to be reported; more are dropped."""
 
 Answered = Callable[[Problem, TargetDevice, dict[str, Any]], None]
 
@@ -59,6 +68,23 @@ class ApiCalls:
         query = {"device_model": device_model, "shape": problem.shape_text, "dtype": problem.dtype}
         query |= {"options": ",".join(words)} if words else {}
         return self.call(f"/v1/kernels/{problem.kernel}/best?{urllib.parse.urlencode(query)}")
+
+    def claim(
+        self, kernel: Kernel, problem: Problem, device_model: str, driver: str, configuration: Configuration, seen: str
+    ) -> dict[str, Any]:
+        """The answer to `POST /v1/claims`: this configuration gave wrong results here; raises what `call` raises.
+
+        It needs a key of scope `tune` where the service requires keys. `seen`: what was wrong, in words.
+        """
+        body = problem.as_json() | {
+            "device_model": device_model,
+            "driver": driver,
+            "variant": configuration.variant,
+            "configuration": dict(configuration.items),
+            "source_hash": kernel.source_hash(configuration.variant),
+            "seen": seen[:MOST_SEEN],
+        }
+        return self.call("/v1/claims", body)
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The JSON object that a GET answers, or with a body a POST.
@@ -96,7 +122,7 @@ class Service:
         self._answered = answered
         self._rests_until = 0.0
         self._has_warned = False
-        self._reports: queue.Queue[tuple[Problem, TargetDevice]] = queue.Queue(MAX_REPORTS)
+        self._reports: queue.Queue[Callable[[], object]] = queue.Queue(MAX_REPORTS)
         self._reporter_of = 0  # the process whose thread reports: threads do not survive a fork
 
     def ask(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
@@ -116,19 +142,39 @@ class Service:
 
     def report(self, problem: Problem, place: TargetDevice) -> None:
         """Asks in the background, so that the service counts demand; returns at once, and drops excess questions."""
+        self._later(partial(self._outcome, problem, place))
+
+    def claim(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        place: TargetDevice,
+        driver: str,
+        configuration: Configuration,
+        seen: str,
+    ) -> None:
+        """Claims in the background that this configuration gave wrong results here; returns at once, never raises."""
+        self._later(partial(self._claim, kernel, problem, place.slug, driver, configuration, seen))
+
+    def _claim(self, *claimed: Any) -> None:
+        try:
+            self._api.claim(*claimed)
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
+            log.warning("%s did not take the claim of a wrong configuration: %s", self.url, error)
+
+    def _later(self, report: Callable[[], object]) -> None:
         if self._reporter_of != os.getpid():
             self._reporter_of = os.getpid()
             self._reports = queue.Queue(MAX_REPORTS)
             threading.Thread(target=self._send_reports, args=(self._reports,), daemon=True).start()
         try:
-            self._reports.put_nowait((problem, place))
+            self._reports.put_nowait(report)
         except queue.Full:
             return
 
-    def _send_reports(self, reports: queue.Queue[tuple[Problem, TargetDevice]]) -> None:
+    def _send_reports(self, reports: queue.Queue[Callable[[], object]]) -> None:
         while True:
-            problem, place = reports.get()
-            self._outcome(problem, place)
+            reports.get()()
             reports.task_done()
 
     def _outcome(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | Exception | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.runtime.choice import TargetDevice
@@ -12,6 +13,11 @@ from tilewright.tuner.runtime.choice import TargetDevice
 def problem_words(kernel: Kernel, problem: Problem) -> str:
     """The problem with the options that are not at their defaults."""
     return " ".join([str(problem), *given_options(kernel, problem)])
+
+
+def family_words(kernel: Kernel, family: Family) -> str:
+    """The family with the options that are not at their defaults."""
+    return " ".join([str(family), *given_options(kernel, family.largest)])
 
 
 def tune_command(kernel: Kernel, problem: Problem, place: TargetDevice) -> str:

@@ -19,10 +19,10 @@ __device__ __forceinline__ unsigned size_at_launch() {
   return size;
 #endif
 }
-#else
-#define SIZE_PARAMETER
-#endif
 
 // Of a workspace that all sizes share, what counters have at its start: they are zero between launches, and nothing else lies
 // there, whatever the size.
-[[maybe_unused]] constexpr unsigned SHARED_COUNTER_BYTES = 1u << 16;
+#define SHARED_COUNTER_BYTES (1u << 16)
+#else
+#define SIZE_PARAMETER
+#endif

@@ -55,19 +55,17 @@ constexpr unsigned N = SHAPE_N;
 constexpr unsigned K = SHAPE_K;
 [[maybe_unused]] constexpr unsigned BATCH = SHAPE_BATCH;
 [[maybe_unused]] constexpr unsigned LDA = SHAPE_LDA, LDB = SHAPE_LDB, LDC = SHAPE_LDC;
-[[maybe_unused]] constexpr size_t STRIDE_B = SHAPE_STRIDE_B;
+// KNOWN_M is 0 where the launch says it; M_DIVIDES, whether tiles of so many rows leave no rest, as far as the compiler knows.
 #ifdef M_AT_LAUNCH
 static_assert(BATCH == 1, "with rows at launch there is one matrix");
-[[maybe_unused]] constexpr size_t STRIDE_A = 0, STRIDE_C = 0;
-constexpr bool M_IS_KNOWN = false;
-constexpr unsigned KNOWN_M = 0;
+[[maybe_unused]] constexpr size_t STRIDE_A = 0, STRIDE_B = SHAPE_STRIDE_B, STRIDE_C = 0;
+#define KNOWN_M 0
+#define M_DIVIDES(tile) false
 #else
-[[maybe_unused]] constexpr size_t STRIDE_A = SHAPE_STRIDE_A, STRIDE_C = SHAPE_STRIDE_C;
-constexpr bool M_IS_KNOWN = true;
-constexpr unsigned KNOWN_M = M;
+[[maybe_unused]] constexpr size_t STRIDE_A = SHAPE_STRIDE_A, STRIDE_B = SHAPE_STRIDE_B, STRIDE_C = SHAPE_STRIDE_C;
+#define KNOWN_M M
+#define M_DIVIDES(tile) (M % (tile) == 0)
 #endif
-// KNOWN_M is 0 where the launch says it. Whether tiles of so many rows cover the matrix without a rest, as far as the compiler can know.
-#define M_DIVIDES(tile) (M_IS_KNOWN && M % (tile) == 0)
 
 // What divides the length of a stored row, the distance of rows and that of matrices, and 16: the widest vectors that
 // never reach across the end of a row start where this many elements divide the column.

@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_some(const Operand& operand, unsigned offse
   }
 }
 
-// EXTENT x K elements with LEADING from a line to the next and, where ALIGNED, matrices and lines in 16-byte chunks.
+// EXTENT x K elements (0: as many rows as the launch says) with LEADING from a line to the next and, where ALIGNED, matrices and lines in 16-byte chunks.
 template <unsigned TILE_X, unsigned EXTENT, unsigned LEADING, bool ALONG_K, bool ALIGNED>
 struct Fp64Operand {
   static constexpr unsigned LINE = ALONG_K ? TILE_K : TILE_X, LINES = ALONG_K ? TILE_X : TILE_K;
@@ -74,7 +74,7 @@ struct Fp64Operand {
     if constexpr (EXTENT < TILE_X || LAST) {
       // A copy is inside or outside as a whole, because lines divide into copies.
       const unsigned x = x0 + (ALONG_K ? line + DOWN : place + ALONG), k = p + (ALONG_K ? place + ALONG : line + DOWN);
-      const bool inside = (EXTENT >= TILE_X || x < EXTENT) && (!LAST || k < K);
+      const bool inside = (EXTENT == 0 ? x < M : EXTENT >= TILE_X || x < EXTENT) && (!LAST || k < K);
       cp_async_zfill<BYTES, INTO, FROM_BYTES>((target ^ FLIP) + offset, from, inside);
     } else {
       cp_async<BYTES, INTO, FROM_BYTES>((target ^ FLIP) + offset, from);

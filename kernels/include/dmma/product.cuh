@@ -14,7 +14,7 @@ __device__ constexpr bool divides(size_t line, size_t leading, size_t stride) {
   return line % QUAD == 0 && leading % QUAD == 0 && stride % QUAD == 0;
 }
 
-using OperandA = Fp64Operand<TILE_M, M, LDA, !TRANS_A, divides(TRANS_A ? M : K, LDA, STRIDE_A)>;
+using OperandA = Fp64Operand<TILE_M, KNOWN_M, LDA, !TRANS_A, divides(ROW_LENGTH_A, LDA, STRIDE_A)>;
 using OperandB = Fp64Operand<TILE_N, N, LDB, TRANS_B, divides(TRANS_B ? K : N, LDB, STRIDE_B)>;
 using TileSums = SplitTile<WPT_M, WPT_N, THREADS, CLUSTER, SPLIT>;
 constexpr unsigned WIDTH_C = divides(N, LDC, STRIDE_C) ? QUAD : 1;   // of stores to C
@@ -108,7 +108,7 @@ __device__ __forceinline__ void finish(
   const auto write = [&](unsigned number, const Pack<QUAD>& pair) {
     const unsigned row = work.m + origin.m + number / TileSums::ROW_QUADS * 8;
     const unsigned column = work.n + origin.n + number % TileSums::ROW_QUADS * 8;
-    if (M % TILE_M != 0 && (row < work.written_m || row >= M)) return;
+    if (!M_DIVIDES(TILE_M) && (row < work.written_m || row >= M)) return;
 #pragma unroll
     for (unsigned i = 0; i < QUAD; i += WIDTH_C) {
       if (N % TILE_N != 0 && (column + i < work.written_n || column + i >= N)) continue;

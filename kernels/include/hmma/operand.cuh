@@ -24,7 +24,7 @@ __device__ __forceinline__ void copy_some(const Operand& operand, unsigned offse
   }
 }
 
-// EXTENT x K elements with LEADING from a line to the next; lines and matrices divide into WIDTH elements (1 to 8). A
+// EXTENT x K elements (0: as many rows as the launch says) with LEADING from a line to the next; lines and matrices divide into WIDTH elements (1 to 8). A
 // warp takes it as the first factor, A, in parts of 16 x 16, or as the second, B, in pairs of 16 x 8. IS_PAIRED: there are
 // EXTENT x of each of two matrices, and a tile has eight of the first and eight of the second in turn, so that a thread
 // has the sums of both.
@@ -91,7 +91,7 @@ struct HalfOperand {
     const unsigned x = x0 + (ALONG_K ? x_of(line + DOWN) : place + ALONG);
     const unsigned k = p + (ALONG_K ? place + ALONG : line + DOWN);
     constexpr bool COVERS = EXTENT >= TILE_X / (1 + IS_PAIRED);
-    const bool inside = (COVERS || x < EXTENT) && (!LAST || k < K);
+    const bool inside = (EXTENT == 0 ? x < M : COVERS || x < EXTENT) && (!LAST || k < K);
     static_assert(!IS_PAIRED || WIDTH == 1 || DOWN % 16 == 0, "a thread's lines are of the same matrix");
     if constexpr (WIDTH == 1) {
       const unsigned to = (line + DOWN) * LINE + ((place + ALONG) ^ permutation(line + DOWN));

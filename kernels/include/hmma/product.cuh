@@ -10,7 +10,7 @@ __device__ constexpr unsigned divisor(unsigned line, unsigned leading, size_t st
   return tw::gcd(tw::gcd(line, leading), tw::gcd(BATCH == 1 ? 0u : static_cast<unsigned>(stride % CHUNK), CHUNK));
 }
 
-using OperandA = HalfOperand<TILE_M, M, LDA, !TRANS_A, divisor(TRANS_A ? M : K, LDA, STRIDE_A), true>;
+using OperandA = HalfOperand<TILE_M, KNOWN_M, LDA, !TRANS_A, divisor(ROW_LENGTH_A, LDA, STRIDE_A), true>;
 constexpr unsigned FACTORS = 1 + PAIRED;   // matrices of B
 using OperandB =
     HalfOperand<FACTORS * TILE_N, N, LDB, TRANS_B, divisor(TRANS_B ? K : N, LDB, STRIDE_B), false, PAIRED>;
@@ -124,7 +124,7 @@ template <unsigned WIDTH, class Epilogue>
 __device__ __forceinline__ void write_some(
     const Epilogue& epilogue, const Work& work, unsigned row, unsigned column, const float* sums) {
   constexpr unsigned STEP = WIDTH < WIDTH_C ? WIDTH : WIDTH_C;
-  if (M % TILE_M != 0 && (row < work.written_m || row >= M)) return;
+  if (!M_DIVIDES(TILE_M) && (row < work.written_m || row >= M)) return;
 #pragma unroll
   for (unsigned i = 0; i < WIDTH; i += STEP) {
     if (N % TILE_N != 0 && (column + i < work.written_n || column + i >= N)) continue;

@@ -32,7 +32,7 @@ __device__ __forceinline__ void copy_some(const Operand& operand, unsigned offse
   }
 }
 
-// LEADING elements from a line in memory to the next, STRIDE from a matrix to the next. Copies divide DIVISIBLE elements,
+// EXTENT is 0 where the launch says the rows. LEADING elements from a line in memory to the next, STRIDE from a matrix to the next. Copies divide DIVISIBLE elements,
 // so that none is partly outside.
 template <unsigned TILE_X, unsigned WARP_X, unsigned EXTENT, unsigned LEADING, size_t STRIDE, bool ALONG_K,
           unsigned DIVISIBLE = tw::gcd(tw::gcd(LEADING, ALONG_K ? K : EXTENT), tw::gcd(unsigned{STRIDE % QUAD}, QUAD))>
@@ -85,7 +85,7 @@ struct TensorOperand {
     if constexpr (EXTENT < TILE_X || LAST) {
       // A copy is inside or outside as a whole, because lines divide into copies.
       const unsigned x = x0 + (ALONG_K ? line + DOWN : place + ALONG), k = p + (ALONG_K ? place + ALONG : line + DOWN);
-      const bool inside = (EXTENT >= TILE_X || x < EXTENT) && (!LAST || k < K);
+      const bool inside = (EXTENT == 0 ? x < M : EXTENT >= TILE_X || x < EXTENT) && (!LAST || k < K);
       cp_async_zfill<BYTES, INTO>((target ^ FLIP) + offset, inside ? source + FROM : matrix, inside);
     } else if constexpr (FROM * REAL_BYTES < (1u << 23)) {   // what fits the instruction
       cp_async<BYTES, INTO, static_cast<long long>(FROM * REAL_BYTES)>((target ^ FLIP) + offset, source);

@@ -15,7 +15,7 @@ constexpr unsigned WIDTH_C = tw::gcd(tw::gcd(N, LDC), tw::gcd(BATCH == 1 ? 0u : 
 template <class Epilogue>
 __device__ __forceinline__ void write_quad(
     const Epilogue& epilogue, const Work& work, unsigned row, unsigned column, const Pack<QUAD>& sum) {
-  if (M % TILE_M != 0 && (row < work.written_m || row >= M)) return;
+  if (!M_DIVIDES(TILE_M) && (row < work.written_m || row >= M)) return;
 #pragma unroll
   for (unsigned i = 0; i < QUAD; i += WIDTH_C) {
     if (N % TILE_N != 0 && (column + i < work.written_n || column + i >= N)) continue;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void write_by_rows(
       const unsigned g = (at + lane) / WARP_N, along = (at + lane) % WARP_N;
       const unsigned row = work.m + layout.warp_m + AccumulatorLayout::row(i) + x_of<OperandA::READ>(0, g);
       const unsigned column = work.n + layout.warp_n + along;
-      if (M % TILE_M != 0 && (row < work.written_m || row >= M)) continue;
+      if (!M_DIVIDES(TILE_M) && (row < work.written_m || row >= M)) continue;
       if (N % TILE_N != 0 && (column < work.written_n || column >= N)) continue;
       epilogue.template write<1>(row, column, Pack<1>{mine[g * LINE + along]});
     }
@@ -187,7 +187,7 @@ __device__ __forceinline__ void compute_block(
     __syncthreads();   // the last step is read to its end
     // What others send must not come where operands are still read.
     REAL* const buffer = PUSHES ? shared + BUFFERS * (OperandA::TILE_ELEMENTS + OperandB::TILE_ELEMENTS) : shared;
-    TileSums::add(sum, buffer, workspace, matrix * (TILES_M * TILES_N) + work.tile, BATCH * TILES_M * TILES_N, work.part,
+    TileSums::add(sum, buffer, workspace, matrix * MATRIX_TILES + work.tile, BATCH * MATRIX_TILES, work.part,
                   work.parts, write, barrier);
   } else {
 #pragma unroll

@@ -5,7 +5,7 @@
 #include "mma/split_tf32.cuh"
 
 #ifndef PATCHES   // conv/mma_operands.cuh has others
-using OperandA = TensorOperand<TILE_M, WARP_M, M, LDA, BATCH == 1 ? 0 : STRIDE_A, !TRANS_A>;
+using OperandA = TensorOperand<TILE_M, WARP_M, KNOWN_M, LDA, BATCH == 1 ? 0 : STRIDE_A, !TRANS_A>;
 using OperandB = TensorOperand<TILE_N, WARP_N, N, LDB, BATCH == 1 ? 0 : STRIDE_B, TRANS_B>;
 #endif
 using Sums = REAL[WPT_M][WPT_N];

@@ -71,7 +71,7 @@ constexpr unsigned STEPS = tw::ceil_div(K, unsigned{TILE_K});
 constexpr unsigned MOST_STEPS = tw::ceil_div(STEPS, unsigned{SPLIT_K});
 constexpr unsigned IN_FLIGHT = MOST_STEPS <= STAGES ? MOST_STEPS : STAGES - 1;
 constexpr unsigned BUFFERS = tw::min(MOST_STEPS, unsigned{STAGES});
-constexpr unsigned TILES_M = tw::ceil_div(M, TILE_M), TILES_N = tw::ceil_div(N, unsigned{TILE_N});
+#define MATRIX_TILES (tw::ceil_div(M, TILE_M) * tw::ceil_div(N, unsigned{TILE_N}))
 
 __device__ __forceinline__ Work work_of(unsigned block) {
   Work work = numbered_work<SPLIT_K>(block);

@@ -5,6 +5,7 @@
 // X, R, S, Y: m x n row-major; w, b: n. Sums are made in an order that the launch fixes. Who wants CENTRED or
 // RESIDUAL defines it as 1 first.
 #pragma once
+#include "common/at_launch.cuh"
 #include "common/real.cuh"
 
 #ifndef CENTRED
@@ -23,7 +24,11 @@
 
 static_assert(SHAPE_N % VECTOR_WIDTH == 0, "rows divide into vectors, so that each starts aligned");
 // Unsigned: an axis may be 2^31 - 1, and the last stride over it then ends beyond a signed int.
+#ifdef M_AT_LAUNCH
+#define M size_at_launch()
+#else
 [[maybe_unused]] constexpr unsigned M = SHAPE_M;   // a grid of m blocks need not look
+#endif
 constexpr unsigned N = SHAPE_N;
 typedef Pack<VECTOR_WIDTH> Vector;
 

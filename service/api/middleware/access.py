@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as Request
 
 from tilewright.service.api import refusals
+from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
@@ -36,6 +37,12 @@ WRONG_PER_MINUTE = 30
 Guessing is hopeless; this keeps it quiet. Whoever shows a key in force is let in all the same: behind a proxy everybody
 has one address, and one who guesses must not keep the others out.
 """
+
+REFUSALS_PER_MINUTE = 120
+"""Answers 429 that a caller gets at once; who goes on all the same waits HELD_S for each on every connection, so that
+its refusals cost the others nothing."""
+
+HELD_S = 1.0
 
 GUESSES_AT_ONCE = 2
 """Tokens looked up at a time of addresses that have shown too many wrong ones: the rest of a flood waits here, where it
@@ -98,6 +105,7 @@ class AccessControl:
         self._believed: OrderedDict[tuple[str, bool], tuple[TokenOwner, float]] = OrderedDict()
         self._rates = Buckets(settings().requests_per_minute, clock)
         self._wrong = Buckets(WRONG_PER_MINUTE, clock)
+        self._refusals = Buckets(REFUSALS_PER_MINUTE, clock)
 
     async def admit(self, scope: Request, headers: Headers) -> Caller:
         """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
@@ -163,7 +171,7 @@ class AccessControl:
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
             try:
                 owner = await self.look_up(find, address, is_known=owner is not None)
-            except (refusals.UnknownCallerError, refusals.TooManyRequestsError):
+            except (refusals.UnknownCallerError, TooManyRequestsError):
                 believed.pop(name, None)
                 raise
             believed[name] = (owner, since)
@@ -172,11 +180,12 @@ class AccessControl:
             believed.popitem(last=False)
         return owner.caller
 
-    @staticmethod
-    def _limit(buckets: Buckets, name: str, count: int = 1) -> None:
+    def _limit(self, buckets: Buckets, name: str, count: int = 1) -> None:
         wait_s = buckets.wait_s(name, count=count)
         if wait_s > 0:
-            raise refusals.TooManyRequestsError(math.ceil(wait_s))
+            error = TooManyRequestsError(math.ceil(wait_s))
+            error.held_s = HELD_S if self._refusals.wait_s(name) > 0 else 0.0
+            raise error
 
 
 def has_ended(expires_at: datetime | None) -> bool:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.service.api import problems, refusals
 from tilewright.service.api.middleware.access import AccessControl
-from tilewright.service.errors import ServiceError
+from tilewright.service.errors import ServiceError, TooManyRequestsError
 from tilewright.service.operations import strict_json
 from tilewright.service.operations.access.sessions import sign_in_path
 from tilewright.service.operations.caller import Caller, acting_as
@@ -148,6 +148,7 @@ class Guard:
             await answer(scope, receive, send_marked)
             return
         except (ServiceError, RefusedJSONError, MalformedJSONError) as error:
+            await _hold(error)
             await problems.response_to(error, "body", request_id)(scope, receive, send_marked)
             return
         except ConnectionResetError:
@@ -311,6 +312,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return replay
+
+
+async def _hold(error: Exception) -> None:
+    """Holds back the refusal of a caller who goes on after many of them."""
+    if isinstance(error, TooManyRequestsError) and error.held_s:
+        await asyncio.sleep(error.held_s)
 
 
 async def _close(send: Send) -> None:

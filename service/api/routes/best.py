@@ -23,7 +23,7 @@ from tilewright.service.operations.requests import Request as RequestBody
 
 router = APIRouter(prefix="/v1/kernels", tags=["best"])
 
-CACHE_CONTROL = b"max-age=60"
+CACHE_CONTROL = b"private, max-age=60"
 """A job takes longer than this to change an answer; a caller that waits for one repeats the query with its ETag."""
 
 CALLER_LEFT = 499

@@ -6,13 +6,14 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from tilewright.service.api import refusals
 from tilewright.service.api.middleware.access import COOKIE, address_of, lock_of, session_token
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.problem_types import BY_ERROR, INVALID, UNAVAILABLE
-from tilewright.service.errors import InvalidRequestError
+from tilewright.service.errors import InvalidRequestError, TooManyRequestsError
 from tilewright.service.operations.access import sessions
 from tilewright.service.operations.access.sessions import SignInProblem
 from tilewright.service.operations.requests import SessionRequest
@@ -52,7 +53,7 @@ async def sign_in(request: Request) -> Response:
         await _open(form.get("key", "").strip(), request, response)
     except refusals.UnknownCallerError:
         return RedirectResponse(sessions.sign_in_path(next_path, SignInProblem.WRONG_KEY), status_code=303)
-    except refusals.TooManyRequestsError:
+    except TooManyRequestsError:
         return RedirectResponse(sessions.sign_in_path(next_path, SignInProblem.TOO_OFTEN), status_code=303)
     return response
 
@@ -68,6 +69,9 @@ def sign_out(request: Request) -> Response:
 async def _open(key: str, request: Request, response: Response) -> None:
     """Gives the browser a session; raises UnknownCallerError, TooManyRequestsError."""
     token = await lock_of(request.scope).look_up(partial(_new_session, key), address_of(request.scope))
+    before = session_token(request.headers)
+    if before is not None:  # the browser forgets it: nobody else shall find it
+        await run_in_threadpool(_end, before, request)
     seconds = int(sessions.LASTS.total_seconds())
     response.set_cookie(COOKIE, token, max_age=seconds, httponly=True, samesite="strict", secure=_is_secure(request))
 
@@ -75,11 +79,15 @@ async def _open(key: str, request: Request, response: Response) -> None:
 def _close(request: Request, response: Response) -> None:
     token = session_token(request.headers)
     if token is not None:
-        with transaction() as session:
-            is_closed = sessions.close_session(session, token)
-        if is_closed:  # else anybody could have everybody looked up again, again and again
-            lock_of(request.scope).forget()
+        _end(token, request)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_is_secure(request))
+
+
+def _end(token: str, request: Request) -> None:
+    with transaction() as session:
+        is_closed = sessions.close_session(session, token)
+    if is_closed:  # else anybody could have everybody looked up again, again and again
+        lock_of(request.scope).forget()
 
 
 def _is_secure(request: Request) -> bool:

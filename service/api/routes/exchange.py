@@ -191,7 +191,7 @@ def get_bundle(query: Annotated[BundleQuery, Query()], if_none_match: IfNoneMatc
     digest = hashlib.sha256(body)
     headers = {
         "ETag": f'"{digest.hexdigest()[:32]}"',
-        "Cache-Control": "max-age=60",
+        "Cache-Control": "private, max-age=60",
         "Repr-Digest": f"sha-256=:{b64encode(digest.digest()).decode()}:",
     }
     if if_none_match is not None and is_among(headers["ETag"], if_none_match):

@@ -25,6 +25,10 @@ OpenShapeOption = Annotated[
         "--shape", metavar="M=LOW..HIGH,N=…", help="Axis sizes, one of them a range: m=1..8192,n=4096,k=4096."
     ),
 ]
+InvariantOption = Annotated[
+    bool,
+    typer.Option("--batch-invariant", help="One configuration, by which a row's result does not depend on other rows."),
+]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cuda:0, cpu, … Default: the first GPU, otherwise cpu.")
 ]
@@ -37,6 +41,7 @@ def tune_table(
     shape: OpenShapeOption,
     dtype: DtypeOption = "float32",
     option: KernelOptions = None,
+    batch_invariant: InvariantOption = False,
     device: DeviceOption = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, help="How long each of the first sizes is searched.")
@@ -53,7 +58,7 @@ def tune_table(
     from tilewright.tuner.devices.local import open_device
     from tilewright.tuner.families.tune import FamilyBudget, tune_family
 
-    declared, family = _family(kernel, shape, dtype, option)
+    declared, family = _family(kernel, shape, dtype, option, same=batch_invariant)
     entry = device_named(device)
     with alone_on(entry):
         opened = open_device(entry.name)
@@ -75,13 +80,14 @@ def show_table(
     shape: OpenShapeOption,
     dtype: DtypeOption = "float32",
     option: KernelOptions = None,
+    batch_invariant: InvariantOption = False,
     device_model: Annotated[
         str, typer.Option("--device-model", help="The device model, such as nvidia-h200 or cpu:amd-epyc-9b14.")
     ],
     as_json: JsonFlag = False,
 ) -> None:
     """Show the table of a family that was tuned on this machine."""
-    _, family = _family(kernel, shape, dtype, option)
+    _, family = _family(kernel, shape, dtype, option, same=batch_invariant)
     document = _folder().get(family, device_model)
     if document is None:
         remedy = f"tilewright tables tune {kernel} --shape {family.shape_text}"
@@ -91,13 +97,13 @@ def show_table(
     print_json(document) if as_json else _print(family, document)
 
 
-def _family(kernel: str, shape: str, dtype: str, option: list[str] | None) -> tuple[Kernel, Family]:
+def _family(kernel: str, shape: str, dtype: str, option: list[str] | None, *, same: bool) -> tuple[Kernel, Family]:
     from tilewright.kernels.family import Family, read_shape
     from tilewright.service.operations.catalog import kernel_named
     from tilewright.service.operations.parse import parse_options
 
     declared = kernel_named(kernel)
-    return declared, Family.of(declared, read_shape(shape), dtype, parse_options(option))
+    return declared, Family.of(declared, read_shape(shape), dtype, parse_options(option), batch_invariant=same)
 
 
 def _folder() -> Any:

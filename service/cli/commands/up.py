@@ -89,10 +89,10 @@ def _run(installation: Installation, first: FirstTuning | None, *, again: bool, 
 
     installation.start()
     names = ", ".join(device.name for device in installation.devices)
-    note(f"ready: {installation.url}  (workers: {names}; logs: {settings().data_dir / 'logs'})")
     with Client(installation.url) as client:
-        device = installation.wait_for_worker(client) if first is not None or once else None
-        if first is not None and device is not None:
+        device = installation.wait_for_worker(client)
+        note(f"ready: {installation.url}  (workers: {names}; logs: {settings().data_dir / 'logs'})")
+        if first is not None:
             known = None if again else _known(first.problem, device.model)
             if known is None:
                 request = job_request(first.problem, first.limits, device_model=device.model)

@@ -18,7 +18,7 @@ from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionItem, attention, weight
 from tilewright.service.operations.views.attention_kind import AttentionKind
-from tilewright.service.operations.views.attention_rows import Pair
+from tilewright.service.operations.views.attention_rows import STAND_IN, Pair
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -94,6 +94,7 @@ def attention_list(
         counts=[(one, found.counts[one], address("/attention", others | {"kind": one.value})) for one in KINDS],
         rows=[_line(item) for item in found.items],
         total=found.total,
+        has_stand_in=any(model.kind == STAND_IN for model in models),
         can_tune=may(request, Scope.TUNE),
         top=TOP,
         trials=TRIALS,

@@ -20,6 +20,7 @@ from tilewright.service.operations.answers import Answer
 from tilewright.service.operations.caller import Caller, Ceilings, Scope
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.store import models
+from tilewright.service.store.forced import forced
 
 TOKEN_BYTES = 32
 """256 random bits cannot be guessed from their hash: one round of SHA-256 is enough; slow hashes are for passwords."""
@@ -99,7 +100,7 @@ def rotate_key(session: Session, name: str, grace_s: float = 0.0) -> NewKeyAnswe
 
 
 def revoke_key(session: Session, name: str) -> list[KeyAnswer]:
-    """Revokes the keys of that name, and their browser sessions with them; the revoked keys."""
+    """Revokes the keys of that name, and their browser sessions with them; the revoked keys. It waits for nobody."""
     rows = _named(session, name)
     for row in rows:
         row.revoked_at = _now()
@@ -167,7 +168,9 @@ def _named(session: Session, name: str) -> Sequence[models.ApiKey]:
 
 def _in_force(session: Session, name: str) -> Sequence[models.ApiKey]:
     query = select(models.ApiKey).where(models.ApiKey.name == name, _is_in_force()).order_by(models.ApiKey.id)
-    return session.scalars(query.with_for_update()).all()
+    with forced(session):
+        # NO KEY UPDATE: rows that refer to a key, as those of its schedules do, never stand in the way.
+        return session.scalars(query.with_for_update(key_share=True)).all()
 
 
 def _is_in_force() -> ColumnElement[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ class BestQuery:
     slug: str
     limits: Limits
     running: Sequence[Variant] | None = None  # the kernel's variants that the limits admit, where already computed
+    wrong: Collection[Configuration] = ()  # found so for this problem, though they are in its space
 
     @property
     def accuracy(self) -> str | None:
@@ -40,7 +41,9 @@ class BestQuery:
         return None if chosen is None else str(chosen)
 
     def is_member(self, configuration: Configuration) -> bool:
-        """Whether the configuration is in the problem's space, checked without enumerating it."""
+        """Whether the configuration is in the problem's space and not known to be wrong, without enumerating it."""
+        if self.wrong and configuration in self.wrong:
+            return False
         for variant in self.usable_variants:
             if variant.name == configuration.variant:
                 break
@@ -65,9 +68,9 @@ class BestQuery:
         return LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=launch.shared_bytes)
 
 
-def stored_answer(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer | None:
-    """The answer from this row, or None where its configuration does not fit the requested problem."""
-    return answer_by(asked, best, match) if asked.is_member(best.configuration) else None
+def first_usable(asked: BestQuery, rows: Sequence[StoredBest], match: Match) -> BestAnswer | None:
+    """The answer from the first of the rows whose configuration fits the requested problem; None where none does."""
+    return next((answer_by(asked, row, match) for row in rows if asked.is_member(row.configuration)), None)
 
 
 def answer_by(asked: BestQuery, best: StoredBest, match: Match) -> BestAnswer:
@@ -201,6 +204,7 @@ def _first_feasible(asked: BestQuery) -> Configuration:
     """Any feasible configuration, found by enumerating the space: this takes longer than all the rest of an answer."""
     kernel = asked.kernel
     starts = kernel.space(asked.problem, asked.limits).defaults() if asked.usable_variants else []
+    starts = [start for start in starts if start not in asked.wrong]
     if not starts:
         raise NoConfigurationError(f"No variant of {kernel.name} runs {asked.problem} on {asked.slug}.")
     return starts[0]

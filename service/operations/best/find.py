@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import (
     BestQuery,
     answer_by,
+    first_usable,
     predicted_answer,
-    stored_answer,
 )
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.rows import TRIED, TRIED_FIRST, EnvironmentFilter, TunedShapes
@@ -132,8 +132,8 @@ def find_best_batch(
 def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """The answers by problem hash, all of the rows' kernel; those are left out that the rows do not compute."""
     answers: dict[str, BestAnswer] = {}
-    for problem, row, limits in rows.exact(problems):
-        answer = stored_answer(rows.query(problem, limits), row, Match.EXACT)
+    for problem, stored, limits in rows.exact(problems):
+        answer = first_usable(rows.query(problem, limits), stored, Match.EXACT)
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
@@ -165,9 +165,9 @@ def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, Best
     with_gaps = [problem for problem in problems if problem.dense != problem]
     by_dense = {problem.dense: problem for problem in with_gaps}
     answers: dict[str, BestAnswer] = {}
-    for dense, row, limits in rows.exact(list(by_dense)) if by_dense else ():
+    for dense, stored, limits in rows.exact(list(by_dense)) if by_dense else ():
         for problem in (p for p in with_gaps if p.dense == dense):
-            answer = stored_answer(rows.query(problem, limits), row, Match.NEAREST)
+            answer = first_usable(_unverified(rows, problem, limits), stored, Match.NEAREST)
             answers |= {} if answer is None else {problem.hash: answer}
     return answers
 
@@ -175,7 +175,7 @@ def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, Best
 def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
     """Predicted, nearest, transferred or default answers, by problem hash."""
     limits = rows.limits
-    asked = {problem.hash: rows.query(problem, limits) for problem in problems}
+    asked = {problem.hash: _unverified(rows, problem, limits) for problem in problems}
     predicted = rows.predicted(list(asked.values()))
     answers = {p.hash: predicted_answer(asked[p.hash], made) for p, made in predicted.items() if made is not None}
     others = [asked[p.hash] for p, made in predicted.items() if made is None]
@@ -193,6 +193,12 @@ def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str,
         answers |= {hashed: answer for hashed, answer in elsewhere.items() if answer is not None}
         answers |= rows.defaults([query for query in unanswered() if query.problem.hash in elsewhere])
     return answers
+
+
+def _unverified(rows: DatabaseRows, problem: Problem, limits: Limits) -> BestQuery:
+    """The question for a problem whose answer was not verified for it, without what was found wrong there."""
+    query = rows.query(problem, limits)
+    return replace(query, wrong=rows.wrong.get(problem.hash, ())) if rows.wrong else query
 
 
 def _by_distance(

@@ -13,6 +13,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.jobs.record_trial import storable
 from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
+from tilewright.service.store.models import ClaimState
 from tilewright.tuner.loop.statistics import ratio_interval
 from tilewright.tuner.loop.tune import Finalist, TuneResult
 from tilewright.tuner.outcome import Outcome
@@ -141,11 +142,11 @@ def _publishable(session: Session, study: models.Study, result: TuneResult) -> t
     if result.best is None:
         return None
     trial = _trial_of(session, study, result.best)
-    if trial is None or not _is_retracted(session, trial):
+    if trial is None or not _is_retracted(session, study, trial):
         return None if trial is None else (result, trial)
     for finalist in result.finalists[1:]:
         trial = _trial_of(session, study, finalist)
-        if trial is not None and not _is_retracted(session, trial):
+        if trial is not None and not _is_retracted(session, study, trial):
             library = result.library
             if library is not None:
                 library = replace(library, faster=library.faster or library.ci_ms[1] < finalist.ci_ms[0])
@@ -153,10 +154,19 @@ def _publishable(session: Session, study: models.Study, result: TuneResult) -> t
     return None
 
 
-def _is_retracted(session: Session, trial: models.Trial) -> bool:
-    best = models.BestConfiguration
-    was = select(best.id).where(best.trial_id == trial.id, best.retracted_at.is_not(None))
-    return session.scalar(was.limit(1)) is not None
+def _is_retracted(session: Session, study: models.Study, trial: models.Trial) -> bool:
+    """Whether the trial was published and retracted, or a claim of its configuration confirmed."""
+    best, claim = models.BestConfiguration, models.Claim
+    was = select(best.id).where(best.trial_id == trial.id, best.retracted_at.is_not(None)).exists()
+    source = select(models.KernelVariant.source_hash).where(models.KernelVariant.id == trial.kernel_variant_id)
+    is_wrong = select(claim.id).where(
+        claim.problem_id == study.problem_id,
+        claim.device_model_id == study.device_model_id,
+        claim.state == ClaimState.CONFIRMED,
+        claim.configuration == trial.configuration,
+        claim.source_hash == source.scalar_subquery(),
+    )
+    return bool(session.scalar(select(was | is_wrong.exists())))
 
 
 def _trial_of(session: Session, study: models.Study, best: Finalist) -> models.Trial | None:

@@ -41,6 +41,27 @@ def retract(session: Session, result_id: int, reason: str) -> ResultAnswer:
     return result(session, result_id)
 
 
+def withdraw_configuration(session: Session, claim: models.Claim, reason: str) -> None:
+    """Retracts every best of the claim's problem and device model that has its configuration, of its source."""
+    best, trial, source = models.BestConfiguration, models.Trial, models.KernelVariant
+    rows = session.scalars(
+        select(trial)
+        .join(best, best.trial_id == trial.id)
+        .join(source, source.id == trial.kernel_variant_id)
+        .where(
+            best.problem_id == claim.problem_id,
+            best.device_model_id == claim.device_model_id,
+            best.retracted_at.is_(None),
+            trial.configuration == claim.configuration,
+            source.source_hash == claim.source_hash,
+        )
+        .order_by(trial.study_id)
+    ).unique()
+    for row in rows.all():
+        session.get_one(models.Study, row.study_id, with_for_update=True, populate_existing=True)
+        _withdraw(session, row, reason)
+
+
 def _withdraw(session: Session, trial: models.Trial, reason: str) -> None:
     """Retracts every best that was published from the trial: a fault of the trial is a fault of them all."""
     who, best = acting(), models.BestConfiguration

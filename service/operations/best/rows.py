@@ -16,9 +16,11 @@ from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.stored import COLUMNS, MEASURED, StoredBest, stored_best
 from tilewright.service.operations.staleness.standing import is_current, source_key, source_keys, with_standing
 from tilewright.service.store import models
+from tilewright.service.store.models import ClaimState
 
 MAX_RANKED = 20_000
 """How many tuned shapes, the newest, are ranked by distance: this bounds the work of one question."""
@@ -61,8 +63,8 @@ def full_rows(*more: Any, current: bool = True) -> Any:
 
 def exact_rows(
     session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
-) -> Iterator[tuple[Problem, StoredBest, models.DeviceModel]]:
-    """Each tuned problem with its row and its device model; of several environments the one to use."""
+) -> Iterator[tuple[Problem, list[StoredBest], models.DeviceModel]]:
+    """Each tuned problem with its rows, the one to use first, and its device model."""
     by_hash = {problem.hash: problem for problem in problems}
     query = (
         full_rows(models.Problem.hash, models.DeviceModel)
@@ -71,31 +73,57 @@ def exact_rows(
     )
     for problem_hash, group in groupby(session.execute(query), key=lambda row: row[-2]):
         rows = list(group)
-        yield by_hash[problem_hash], preferred(kernel, [stored_best(row) for row in rows]), rows[0][-1]
+        yield by_hash[problem_hash], in_preference(kernel, [stored_best(row) for row in rows]), rows[0][-1]
 
 
-def preferred(kernel: Kernel, rows: Sequence[StoredBest]) -> StoredBest:
-    """The row to use among one problem's rows in several environments.
+def in_preference(kernel: Kernel, rows: Sequence[StoredBest]) -> list[StoredBest]:
+    """One problem's rows in several environments, the one to use first, where the problem admits its configuration.
 
-    Measured here before imported; fresh before stale; among stale ones the newest environment; then the fastest.
+    Measured here before imported; fresh before stale; among stale ones what was measured last; then the fastest. An
+    environment's number says nothing of that: a driver that was put back has its old one.
     """
     if len(rows) == 1:
-        return rows[0]
+        return list(rows)
     current = source_keys(kernel)
 
-    def rank(row: StoredBest) -> tuple[bool, bool, int, float]:
+    def rank(row: StoredBest) -> tuple[bool, bool, float, float]:
         stale = bool(row.seen.moved) or source_key(*row.source) != current.get(row.source.name)
-        return row.environment.origin is not None, stale, -row.environment_id if stale else 0, row.time_ms
+        return row.environment.origin is not None, stale, -row.verified_at.timestamp() if stale else 0, row.time_ms
 
-    return min(rows, key=rank)
+    return sorted(rows, key=rank)
 
 
 def count_retracted(session: Session, kernel: str, model_id: int | None) -> int:
-    """How many bests of the kernel on the device model were retracted, superseded ones too; it only grows."""
-    best = models.BestConfiguration
-    query = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
-    query = query.where(best.device_model_id == model_id, best.retracted_at.is_not(None), models.Kernel.name == kernel)
-    return session.scalar(query) or 0
+    """How many bests of the kernel on the device model were retracted, superseded ones too, and how many claims
+    confirmed; it only grows.
+    """
+    best, claim = models.BestConfiguration, models.Claim
+    retracted = select(func.count()).select_from(best).join(best.problem).join(models.Problem.kernel)
+    retracted = retracted.where(best.device_model_id == model_id, best.retracted_at.is_not(None))
+    confirmed = select(func.count()).select_from(claim).join(claim.problem).join(models.Problem.kernel)
+    confirmed = confirmed.where(claim.device_model_id == model_id, claim.state == ClaimState.CONFIRMED)
+    of_kernel = models.Kernel.name == kernel
+    counts = retracted.where(of_kernel).scalar_subquery() + confirmed.where(of_kernel).scalar_subquery()
+    return session.scalar(select(counts)) or 0
+
+
+def wrong_configurations(session: Session, kernel: Kernel, slug: str) -> dict[str, frozenset[Configuration]]:
+    """By problem hash, what a worker found wrong after a claim and is never answered there; of today's sources."""
+    claim, problem = models.Claim, models.Problem
+    rows = session.execute(
+        select(problem.hash, claim.configuration, claim.source_hash)
+        .join(claim.problem)
+        .join(claim.device_model)
+        .join(problem.kernel)
+        .where(claim.state == ClaimState.CONFIRMED, models.DeviceModel.slug == slug, models.Kernel.name == kernel.name)
+    )
+    found: dict[str, frozenset[Configuration]] = {}
+    current = {variant.name for variant in kernel.variants}
+    for problem_hash, stored, source_hash in rows:
+        configuration = Configuration.from_json(stored)
+        if configuration.variant in current and kernel.has_source(configuration.variant, source_hash):
+            found[problem_hash] = found.get(problem_hash, frozenset()) | {configuration}
+    return found
 
 
 def rows_by_id(session: Session, ids: Collection[int]) -> dict[int, StoredBest]:

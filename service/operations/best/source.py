@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.answer import (
@@ -29,6 +30,7 @@ from tilewright.service.operations.best.rows import (
     exact_rows,
     rows_by_id,
     similar_shapes,
+    wrong_configurations,
 )
 from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
 from tilewright.service.operations.best.stored import StoredBest
@@ -74,6 +76,12 @@ class DatabaseRows:
                 raise NotFoundError("device model", self.slug, sorted({*known, *shipped_slugs()}))
         return row
 
+    @cached_property
+    def wrong(self) -> Mapping[str, Collection[Configuration]]:
+        """As `wrong_configurations` has them."""
+        with self.reading() as session:
+            return wrong_configurations(session, self.kernel, self.slug)
+
     @property
     def limits(self) -> Limits:
         """The device model's limits; raises NotFoundError for an unknown one."""
@@ -83,11 +91,11 @@ class DatabaseRows:
         """The question for that problem."""
         return BestQuery(self.kernel, problem, self.slug, limits)
 
-    def exact(self, problems: Sequence[Problem]) -> list[tuple[Problem, StoredBest, Limits]]:
-        """Each tuned problem with the row to use and the device model's limits."""
+    def exact(self, problems: Sequence[Problem]) -> list[tuple[Problem, list[StoredBest], Limits]]:
+        """Each tuned problem with its rows, the one to use first, and the device model's limits."""
         with self.reading() as session:
             rows = list(exact_rows(session, self.kernel, self.slug, problems, self.environment))
-        return [(problem, row, limits_of(model)) for problem, row, model in rows]
+        return [(problem, found, limits_of(model)) for problem, found, model in rows]
 
     def tuned(self, like: Problem, *, transferred: bool, most: int = MAX_RANKED) -> TunedShapes:
         """The newest tuned shapes, so many, of this device model or of others of its kind."""

@@ -16,8 +16,8 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best.answer import BestQuery, stored_answer
-from tilewright.service.operations.best.rows import preferred
+from tilewright.service.operations.best.answer import BestQuery, first_usable
+from tilewright.service.operations.best.rows import in_preference
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.best_cache.packed import Packer
 from tilewright.tuner.predict.predictor import enough
@@ -115,7 +115,7 @@ class Shelf:
         rows = self._exact(problem)
         if rows:
             asked = BestQuery(self.kernel, problem, self.slug, self.model.limits, self._running)
-            answer = stored_answer(asked, preferred(self.kernel, rows), Match.EXACT)
+            answer = first_usable(asked, in_preference(self.kernel, rows), Match.EXACT)
             if answer is not None:
                 return CachedAnswer.of(problem, self.slug, answer)
         return self._computed_for(problem)

@@ -121,8 +121,8 @@ def _question(asked: Slice, places: Sequence[int]) -> Asked:
     from tilewright.service.operations.best.find import Asked  # noqa: PLC0415
 
     shapes = [asked.shapes[place] for place in places]
-    what = asked.kernel, asked.device_model, shapes, asked.dtype, dict(asked.options)
-    return Asked.of(*what, driver=asked.driver, toolkit=asked.toolkit)
+    question = (asked.kernel, asked.device_model, shapes, asked.dtype, dict(asked.options))
+    return Asked.of(*question, driver=asked.driver, toolkit=asked.toolkit)
 
 
 def _made(asked: Slice, places: Sequence[int], until: float) -> Answers:

@@ -19,7 +19,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
-from tilewright.service.operations.best.answer import BestQuery, stored_answer
+from tilewright.service.operations.best.answer import BestQuery, first_usable
 from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows
 from tilewright.service.operations.exchange.export import compact
 from tilewright.service.operations.exchange.rows import device_model_row
@@ -106,11 +106,10 @@ def _answers(
     limits = limits_of(row)
     for start in range(0, len(problems), PIECE):
         piece = problems[start : start + PIECE]
-        rows = {p.hash: best for p, best, _ in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
+        rows = {p.hash: found for p, found, _ in exact_rows(session, kernel, row.slug, piece, EnvironmentFilter())}
         for problem in piece:
-            best = rows.get(problem.hash)
             asked = BestQuery(kernel, problem, row.slug, limits)
-            answer = None if best is None else stored_answer(asked, best, Match.EXACT)
+            answer = first_usable(asked, rows.get(problem.hash, ()), Match.EXACT)
             if answer is not None:
                 yield problem, answer
 

@@ -81,7 +81,7 @@ class TunedDemand(Answer):
 
 
 def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
-    """Adds the counts; of each kernel and device model only the latest requests stay, as many as the setting says."""
+    """Adds the counts; of each kernel and device model the most requested stay, as many as the setting says."""
     session.execute(select(func.pg_advisory_xact_lock(DEMAND_LOCK)))
     known = session.execute(select(models.DeviceModel.slug, models.DeviceModel.id))
     model_ids = {row.slug: row.id for row in known}
@@ -137,7 +137,8 @@ _EVICT = text(
         CROSS JOIN LATERAL (
             SELECT id FROM demand
             WHERE demand.device_model_id = written.device_model_id AND demand.kernel = written.kernel
-            ORDER BY last_asked_at DESC, count DESC, id DESC OFFSET :kept
+            ORDER BY last_asked_at > now() - interval '7 days' DESC, count DESC, last_asked_at DESC, id DESC
+            OFFSET :kept
         ) AS beyond)
     """
 )

@@ -103,7 +103,9 @@ def _observe(session: Session, tally: TrialTally) -> Observed:
     job, device, schedule, fire = models.TuningJob, models.Device, models.Schedule, models.ScheduleFire
     delivery, is_open = models.WebhookDelivery, job.state.in_([JobState.QUEUED, JobState.RUNNING])
     waits = func.extract("epoch", func.now() - func.min(job.created_at))
-    late = func.extract("epoch", func.now() - func.min(schedule.next_at))
+    # What fired in the future, by a clock that was ahead, is silent for so long.
+    ahead = func.max(schedule.last_fire_at) - func.now()
+    late = func.extract("epoch", func.greatest(func.now() - func.min(schedule.next_at), ahead))
     delay = func.extract("epoch", func.max(fire.created_at - fire.fire_at))
     return Observed(
         open_jobs=_by_two(

@@ -20,6 +20,7 @@ from tilewright.service.errors import ConflictError
 from tilewright.service.operations.answers import JobAnswer, ProblemAnswer
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.jobs.jobs import COLUMNS, answer_of, job
+from tilewright.service.operations.jobs.turns import engine_priority, next_turn
 from tilewright.service.operations.registry import problem_row
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.operations.transaction import note_written
@@ -40,6 +41,7 @@ _ASKED = (
     "seed",
     "variants",
     "starts",
+    "verifies",
     "budget_trials",
     "budget_seconds",
     "budget_target_ms",
@@ -58,6 +60,7 @@ class AcceptedRequest:
     model: models.DeviceModel
     device: models.Device | None
     starts: tuple[Configuration, ...] = ()
+    verifies: bool = False  # only the first start, without a search
 
     @property
     def queue(self) -> str:
@@ -73,7 +76,7 @@ class AcceptedRequest:
             self.queue,
             sorted(request.variants) if request.variants else None,
             request.budget.model_dump(),
-            [request.compiler, request.sampler, request.seed],
+            "verifies" if self.verifies else [request.compiler, request.sampler, request.seed],
         ]
         return sha256([*work, [str(start) for start in self.starts]] if self.starts else work)
 
@@ -115,16 +118,18 @@ def _adding() -> Select[Any]:
     problem: Table = models.Problem.__table__  # type: ignore[assignment]
     asked = {name: bindparam(f"asked_{name}", type_=_JOB.c[name].type) for name in _ASKED}
     twin = select(_JOB.c.id).where(_JOB.c.coalesce_hash == asked["coalesce_hash"], _IS_OPEN)
-    entry_id = new_entry(asked["id"], asked["queue"], asked["priority"])
+    turns = next_turn(asked["device_model_id"], asked["key_id"]).cte("turns")
+    entry_id = new_entry(asked["id"], asked["queue"], engine_priority(asked["priority"], turns.c.turn))
     entry = (
-        select(problem.c.id.label("problem_id"), entry_id.label("engine_id"))
+        select(problem.c.id.label("problem_id"), entry_id.label("engine_id"), turns.c.turn)
+        .join(turns, true())
         .where(problem.c.hash == bindparam("problem_hash"), ~twin.exists())
         .cte("entry")
     )
-    row = select(*asked.values(), entry.c.problem_id, entry.c.engine_id)
+    row = select(*asked.values(), entry.c.problem_id, entry.c.engine_id, entry.c.turn)
     added = (
         insert(_JOB)
-        .from_select([*_ASKED, "problem_id", "engine_id"], row)
+        .from_select([*_ASKED, "problem_id", "engine_id", "turn"], row)
         .on_conflict_do_nothing()
         .returning(*(_JOB.c[name] for name in COLUMNS))
         .cte("added")
@@ -145,6 +150,7 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
         "seed": request.seed,
         "variants": request.variants,
         "starts": [start.as_json() for start in accepted.starts] or None,
+        "verifies": accepted.verifies,
         "budget_trials": request.budget.trials,
         "budget_seconds": request.budget.seconds,
         "budget_target_ms": request.budget.target_ms,

@@ -17,6 +17,7 @@ from tilewright.service.operations.pages import cursor_content, cursor_of, inval
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.webhooks.webhooks import announce
 from tilewright.service.store import models
+from tilewright.service.store.forced import forced
 from tilewright.service.store.models import JobState
 
 OPEN = (JobState.QUEUED, JobState.RUNNING)
@@ -94,19 +95,20 @@ def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
     asked_by = select(owner).select_from(table).outerjoin(models.Schedule, models.Schedule.id == table.schedule_id)
     check_owner(session, "job", session.scalar(asked_by.where(table.id == job_id)))
     is_queued = table.state == JobState.QUEUED
-    changed = session.scalar(
-        update(table)
-        .where(table.id == job_id, table.state.in_(OPEN))
-        .values(
-            cancel_requested=True,
-            state=case((is_queued, JobState.CANCELLED), else_=table.state),
-            phase=case((is_queued, "finished"), else_=table.phase),
-            finished_at=case((is_queued, func.now()), else_=None),
-            revision=table.revision + 1,
-            state_revision=table.revision + 1,
+    with forced(session):
+        changed = session.scalar(
+            update(table)
+            .where(table.id == job_id, table.state.in_(OPEN))
+            .values(
+                cancel_requested=True,
+                state=case((is_queued, JobState.CANCELLED), else_=table.state),
+                phase=case((is_queued, "finished"), else_=table.phase),
+                finished_at=case((is_queued, func.now()), else_=None),
+                revision=table.revision + 1,
+                state_revision=table.revision + 1,
+            )
+            .returning(table.id)
         )
-        .returning(table.id)
-    )
     announce(session, job_id)
     answer = job(session, job_id)
     if changed is None and answer.state != JobState.CANCELLED:

@@ -13,10 +13,12 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.answers import JobAnswer
-from tilewright.service.operations.caller import acting, ceilings
+from tilewright.service.operations.caller import Scope, acting, ceilings
 from tilewright.service.operations.jobs.add import AcceptedRequest, join_or_add, open_job, sha256
-from tilewright.service.operations.jobs.jobs import OPEN, job
+from tilewright.service.operations.jobs.jobs import job
+from tilewright.service.operations.jobs.quotas import check_new_job
 from tilewright.service.operations.jobs.starts import checked_starts
 from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row
 from tilewright.service.operations.requests import JobRequest
@@ -36,8 +38,8 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
     known = _job_of_key(session, idempotency_key, body_hash)
     if known is not None:
         return job(session, known), False
-    accepted = _accept(session, request)
-    _check_open_jobs(session, accepted)
+    accepted = accept(session, request)
+    check_open_jobs(session, accepted)
     made, is_new = join_or_add(session, accepted)
     if idempotency_key is not None:
         session.execute(
@@ -56,7 +58,7 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
 
 def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
     """The job's search space and estimated time; null seconds where the kernel was never tuned on the model."""
-    accepted = _accept(session, request)
+    accepted = accept(session, request)
     space = accepted.kernel.space(accepted.problem, limits_of(accepted.model), request.variants)
     by_variant = {part.variant: 0 for part in space.spaces}
     for configuration in space.feasible:
@@ -78,7 +80,7 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
 
 def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
     """The rows that the job would refer to; refuses what request_job refuses. A new problem gets its row."""
-    accepted = _accept(session, request)
+    accepted = accept(session, request)
     return problem_row(session, accepted.problem), accepted.model, accepted.device
 
 
@@ -89,7 +91,8 @@ def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceMod
     return model, device
 
 
-def _accept(session: Session, request: JobRequest) -> AcceptedRequest:
+def accept(session: Session, request: JobRequest) -> AcceptedRequest:
+    """The request with the rows that it refers to; raises InvalidProblemError, InvalidRequestError, CeilingError."""
     try:
         kernel = catalogue().get(request.kernel)
     except UnknownNameError as error:
@@ -179,6 +182,9 @@ def _check_choices(model: models.DeviceModel, request: JobRequest) -> None:
     if request.budget.seconds is not None and request.budget.seconds > allowed.max_seconds:
         raise InvalidRequestError("budget.seconds", f"must be at most {allowed.max_seconds:g}.", "60")
     check_budget_ceilings(request.budget.trials, request.budget.seconds)
+    who = acting()
+    if request.priority > DEFAULT_PRIORITY and who is not None and not who.caller.scope.allows(Scope.ADMIN):
+        raise CeilingError(f"A priority above {DEFAULT_PRIORITY} needs a key of scope admin: it goes before everybody.")
 
 
 def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
@@ -189,23 +195,11 @@ def check_budget_ceilings(trials: int | None, seconds: float | None) -> None:
             raise CeilingError(f"This key allows at most {highest:g} {name} a job: set budget.{name} to that or less.")
 
 
-def _check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
-    """Raises CeilingError where the caller's key has as many open jobs as it may, and the job would be a new one.
-
-    The jobs of all keys of its name count: it may have been rotated. The keys' rows are locked, so that simultaneous
-    requests take turns.
-    """
-    most, who = ceilings().max_open_jobs, acting()
-    if most is None or who is None or who.caller.key_name is None:
-        return
-    if open_job(session, accepted.coalesce_hash) is not None:
-        return
-    key, job = models.ApiKey, models.TuningJob
-    same = select(key.id).where(key.name == who.caller.key_name).order_by(key.id)
-    keys = session.scalars(same.with_for_update()).all()
-    open_jobs = select(func.count()).where(job.key_id.in_(keys), job.state.in_(OPEN))
-    if (session.scalar(open_jobs) or 0) >= most:
-        raise CeilingError(f"This key may have {most} jobs queued or running; wait until one ends, or cancel one.")
+def check_open_jobs(session: Session, accepted: AcceptedRequest) -> None:
+    """Raises CeilingError where the job would be a new one and exceed a quota of the caller's key."""
+    who, budget = acting(), accepted.request.budget
+    if who is not None and who.caller.key_name is not None and open_job(session, accepted.coalesce_hash) is None:
+        check_new_job(session, budget.trials, budget.seconds)
 
 
 def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID | None:

@@ -10,8 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.service.errors import CeilingError, InvalidRequestError, NotFoundError
-from tilewright.service.operations.caller import ceilings
+from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.jobs.request import check_budget_ceilings, check_job, check_place
 from tilewright.service.operations.requests import JobRequest, ScheduleRequest
@@ -35,7 +34,7 @@ class CheckedSchedule:
 
 def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedule:
     """The request, ready to be stored; raises CeilingError, InvalidRequestError or InvalidProblemError."""
-    check_caller(request.budget.trials, request.budget.seconds)
+    check_budget_ceilings(request.budget.trials, request.budget.seconds)
     times = DueTimes.of(request.cron, request.time_zone)
     named = ScheduleTarget(request.target) is ScheduleTarget.PROBLEMS
     problem_ids, model, device = check_problems(session, request) if named else check_target(session, request)
@@ -54,20 +53,6 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
         "budget_target_ms": request.budget.target_ms,
     }
     return CheckedSchedule(times, request.model_dump(include=copied) | computed, problem_ids)
-
-
-def check_caller(trials: int | None, seconds: float | None) -> None:
-    """Raises CeilingError where the caller's key does not allow this budget, or limits the number of open jobs.
-
-    A schedule's jobs are counted for no key, so a key with such a limit can have no schedules.
-    """
-    most = ceilings().max_open_jobs
-    if most is not None:
-        raise CeilingError(
-            f"This key may have {most} jobs queued or running, and a schedule's jobs would not be counted. "
-            "Use a key without max_open_jobs."
-        )
-    check_budget_ceilings(trials, seconds)
 
 
 def check_problems(

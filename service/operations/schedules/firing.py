@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import func, select, text
@@ -12,10 +14,14 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import InvalidRequestError
+from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.jobs.jobs import OPEN
+from tilewright.service.operations.jobs.quotas import MINUTE, obstacle_to_fire, recent_fires
+from tilewright.service.operations.jobs.turns import engine_priority, next_turn
 from tilewright.service.operations.schedules.due_times import DueTimes, whole_second
 from tilewright.service.operations.schedules.targets import nothing_found, problems_to_tune
 from tilewright.service.operations.staleness.comparisons import expect
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.engine_queue import enqueue, queue_of_device, queue_of_model
 from tilewright.service.store.models import FireOutcome, Overlap
@@ -26,12 +32,16 @@ CATCH_UP_S = 60.0
 """Due times missed by less than this fire one by one; older ones become a single fire."""
 MAX_OPEN_JOBS = 1000
 """Most open jobs of one schedule, so that `queue` does not grow for ever where jobs take longer than a period."""
+AHEAD = timedelta(seconds=2 * CATCH_UP_S)
+"""Further ahead than after a clock that was set back a little, or a pause for firing too often."""
+DRAWN = 100
+"""Schedules that one round of chores looks at: each takes a fifth of a millisecond."""
 FROZEN_S = 10.0
 """A process that hangs in the middle of a fire loses its lock after this, and another one fires."""
 REMEMBERED = timedelta(days=7)
 """How long fires are kept; at one a second that is 600,000 rows."""
-AT_ONCE = 50
-"""Schedules handled in one transaction."""
+JOBS_AT_ONCE = 200
+"""A transaction ends with the due time that brings so many jobs; the rest of the schedule's due times follow."""
 
 
 def seconds_until_due(session: Session) -> float:
@@ -42,33 +52,50 @@ def seconds_until_due(session: Session) -> float:
 
 
 def fire_due(session: Session, now: datetime | None = None) -> int:
-    """Fires what is due; how many due times were handled. `now`: by the database's clock, unless a test sets it.
+    """Fires one schedule that is due; how many due times were handled. `now`: by the database's clock, unless a test
+    sets it.
 
-    Schedules that another process is firing at this moment are left to it.
+    One schedule a transaction, so that nobody waits for others' locks. The key whose schedules fired least often in the
+    last minute comes first. Schedules that another process is firing at this moment are left to it.
     """
     session.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_S * 1000:.0f}"))
     now = now or _database_now(session)
-    table = models.Schedule
-    due = session.scalars(
-        select(table)
-        .where(table.enabled, table.next_at <= now)
-        .order_by(table.next_at)
-        .limit(AT_ONCE)
-        .options(joinedload(table.device_model), joinedload(table.device))
-        .with_for_update(of=table, skip_locked=True)
-        .execution_options(populate_existing=True)
-    ).all()
-    dealt_with = 0
-    for schedule in due:
+    elsewhere: list[int] = []
+    while (due := _next_due(session, now, elsewhere)) is not None:
+        schedule, is_beyond = due
         try:
             times = DueTimes.of(schedule.cron, schedule.time_zone)
         except InvalidRequestError as error:
             # Time zone data differ between hosts: another process may know this zone.
             logger.warning("Schedule %r cannot fire here. %s", schedule.name, error)
-        else:
-            dealt_with += _catch_up(session, schedule, times, now)
-    session.flush()
-    return dealt_with
+            elsewhere.append(schedule.id)
+            continue
+        dealt_with = (
+            _pass_over(session, schedule, times, now) if is_beyond else _catch_up(session, schedule, times, now)
+        )
+        session.flush()
+        return dealt_with
+    return 0
+
+
+def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[models.Schedule, bool] | None:
+    """The schedule to fire next, and whether its key has fired as often in the last minute as it may."""
+    table, key, recent = models.Schedule, models.ApiKey, recent_fires()
+    row = session.execute(
+        select(table, key.scope, func.coalesce(recent.c.fires, 0).label("fires"))
+        .outerjoin(key, key.id == table.key_id)
+        .outerjoin(recent, recent.c.name == key.name)
+        .where(table.enabled, table.next_at <= now, table.id.not_in(but))
+        .order_by(func.coalesce(recent.c.fires, 0), table.next_at)
+        .limit(1)
+        .options(joinedload(table.device_model), joinedload(table.device))
+        .with_for_update(of=table, skip_locked=True)
+        .execution_options(populate_existing=True)
+    ).first()
+    if row is None:
+        return None
+    is_limited = row.scope is not None and row.scope != Scope.ADMIN
+    return row[0], is_limited and row.fires >= settings().fires_per_minute
 
 
 def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:
@@ -80,16 +107,55 @@ def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID]
 
 
 def forget_old_fires(session: Session) -> None:
-    """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again."""
-    table = models.ScheduleFire
-    session.execute(delete_rows(table).where(table.created_at < func.now() - REMEMBERED))
+    """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again.
+
+    Those that a clock which was ahead brought too early stay until a week after their due time.
+    """
+    table, ago = models.ScheduleFire, func.now() - REMEMBERED
+    session.execute(delete_rows(table).where(table.created_at < ago, table.fire_at < ago))
 
 
 def first_due(session: Session, schedule: models.Schedule) -> datetime:
-    """The first due time of an enabled schedule: after now, and after all that were handled."""
+    """The first due time of an enabled schedule: after now, and after all that were handled.
+
+    Due times that were handled more than AHEAD ahead of now, when a clock was wrong, do not count: they would silence
+    the schedule until they have passed. None of them fires twice, as each has its record.
+    """
     now = _database_now(session)
-    start = max(now, schedule.last_fire_at or now)  # a clock set back must not bring due times again
+    last = schedule.last_fire_at
+    start = now if last is None or last > now + AHEAD else max(now, last)  # a clock set back brings nothing again
     return DueTimes.of(schedule.cron, schedule.time_zone).after(start)
+
+
+def is_far_ahead(session: Session, schedule: models.Schedule) -> bool:
+    """Whether the next due time is later than any can be: a clock was ahead when it was computed."""
+    if schedule.next_at is None:
+        return False
+    try:
+        times = DueTimes.of(schedule.cron, schedule.time_zone)
+    except InvalidRequestError:
+        return False  # another host knows this time zone
+    return schedule.next_at > times.after(_database_now(session) + AHEAD)
+
+
+def bring_back(session: Session) -> None:
+    """Computes the next due times anew that are too far ahead; of some schedules drawn at random, as a chore."""
+    table = models.Schedule
+    rows = session.scalars(
+        select(table)
+        .where(table.enabled, table.next_at > func.clock_timestamp() + AHEAD)
+        .order_by(func.random())
+        .limit(DRAWN)
+        .with_for_update(skip_locked=True)
+        .execution_options(populate_existing=True)
+    ).all()
+    for row in rows:
+        if is_far_ahead(session, row):
+            logger.warning(
+                "Schedule %r was due at %s only: a clock was ahead. It is due sooner now.", row.name, row.next_at
+            )
+            row.next_at = first_due(session, row)
+    session.flush()
 
 
 def _database_now(session: Session) -> datetime:
@@ -106,11 +172,26 @@ def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now:
         recent = times.after(window - timedelta(seconds=1))
         _fire(session, schedule, due, reason=_missed(due, times, recent))
         schedule.last_fire_at, due, count = due, recent, 1
-    while due <= now:
-        _fire(session, schedule, due)
+    made = 0
+    while due <= now and made < JOBS_AT_ONCE:
+        made += len(_fire(session, schedule, due) or ())
         schedule.last_fire_at, due, count = due, times.after(due), count + 1
     schedule.next_at = due
     return count
+
+
+def _pass_over(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime) -> int:
+    """Skips what is due for a minute: one record, however many due times."""
+    due, most = schedule.next_at, settings().fires_per_minute
+    assert due is not None  # noqa: S101 - the row is enabled
+    later = times.after(now + MINUTE)
+    reason = (
+        f"Skipped, with all due times before {later.astimezone(UTC):%F %T} UTC: the schedules of its key may fire "
+        f"{most} times a minute."
+    )
+    _record(session, schedule, due, outcome=FireOutcome.SKIPPED, jobs=0, reason=reason)
+    schedule.last_fire_at, schedule.next_at = due, later
+    return 1
 
 
 def _missed(due: datetime, times: DueTimes, recent: datetime) -> str:
@@ -132,24 +213,18 @@ def _fire(
     outcome = FireOutcome.SKIPPED if obstacle else FireOutcome.FIRED
     idle = None if problem_ids or obstacle else nothing_found(schedule.target)
     reasons = " ".join(part for part in (reason, obstacle, idle) if part) or None
-    is_new = session.scalar(
-        insert(models.ScheduleFire)
-        .values(
-            schedule_id=schedule.id,
-            fire_at=fire_at,
-            manual=manual,
-            outcome=outcome,
-            jobs=0 if obstacle else len(problem_ids),
-            reason=reasons,
-        )
-        .on_conflict_do_nothing()
-        .returning(models.ScheduleFire.id)
-    )
-    if is_new is None:
+    jobs = 0 if obstacle else len(problem_ids)
+    if not _record(session, schedule, fire_at, manual=manual, outcome=outcome, jobs=jobs, reason=reasons):
         return []
     if obstacle:
         return None
     return [_add_job(session, schedule, problem_id, fire_at) for problem_id in problem_ids]
+
+
+def _record(session: Session, schedule: models.Schedule, fire_at: datetime, **of: Any) -> bool:
+    """Records the fire; False where it is recorded already."""
+    row = insert(models.ScheduleFire).values(schedule_id=schedule.id, fire_at=fire_at, **of).on_conflict_do_nothing()
+    return session.scalar(row.returning(models.ScheduleFire.id)) is not None
 
 
 def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual: bool) -> str | None:
@@ -163,7 +238,7 @@ def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual
         return f"Skipped: {open_jobs} of its jobs are still open, the oldest since {since:%F %T} UTC."
     if open_jobs + count > MAX_OPEN_JOBS:
         return f"Skipped: {open_jobs} of its jobs are open, and at most {MAX_OPEN_JOBS} may be at a time."
-    return None
+    return obstacle_to_fire(session, schedule.key_id, count)
 
 
 def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_at: datetime) -> uuid.UUID:
@@ -182,11 +257,12 @@ def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_
         budget_seconds=schedule.budget_seconds,
         budget_target_ms=schedule.budget_target_ms,
         priority=schedule.priority,
+        turn=session.scalar(next_turn(schedule.device_model_id, schedule.key_id)),
         schedule_id=schedule.id,
         fire_at=fire_at,
     )
     session.add(job)
     session.flush()
-    job.engine_id = enqueue(session, job.id, queue, schedule.priority)
+    job.engine_id = enqueue(session, job.id, queue, engine_priority(job.priority, job.turn))
     expect(session, job)
     return job.id

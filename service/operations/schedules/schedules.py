@@ -18,13 +18,22 @@ from tilewright.service.operations.access.ownership import check_owner
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.jobs.jobs import OPEN, job
+from tilewright.service.operations.jobs.quotas import check_new_schedule, obstacle_to_fire
+from tilewright.service.operations.jobs.request import check_budget_ceilings
 from tilewright.service.operations.pages import newest_first
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
-from tilewright.service.operations.schedules.checks import check_caller, check_schedule
+from tilewright.service.operations.schedules.checks import check_schedule
 from tilewright.service.operations.schedules.due_times import DueTimes
-from tilewright.service.operations.schedules.firing import MAX_OPEN_JOBS, fire_by_hand, fire_due, first_due
+from tilewright.service.operations.schedules.firing import (
+    MAX_OPEN_JOBS,
+    fire_by_hand,
+    fire_due,
+    first_due,
+    is_far_ahead,
+)
 from tilewright.service.store import models
+from tilewright.service.store.forced import forced
 
 __all__ = [
     "change_schedule",
@@ -50,6 +59,8 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
     checked = check_schedule(session, request)
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
     table, who = models.Schedule, acting()
+    if session.scalar(select(table.id).where(table.name == request.name)) is None:
+        check_new_schedule(session)
     new_id = session.scalar(
         insert(table)
         .values(
@@ -79,7 +90,7 @@ def change_schedule(session: Session, schedule_id: int, request: ScheduleRequest
         with session.begin_nested(), session.no_autoflush:
             for name, value in checked.columns.items():
                 setattr(row, name, value)
-            if (row.cron, row.time_zone, row.enabled) != before:
+            if (row.cron, row.time_zone, row.enabled) != before or is_far_ahead(session, row):
                 row.next_at = first_due(session, row) if row.enabled else None
             session.flush()
     except IntegrityError as error:
@@ -125,10 +136,11 @@ def set_enabled(session: Session, schedule_id: int, enabled: bool) -> ScheduleAn
 
     Due times in the pause do not fire.
     """
-    row = _locked(session, schedule_id)
+    with forced(session):
+        row = _locked(session, schedule_id)
     if enabled:
-        check_caller(row.budget_trials, row.budget_seconds)
-    if row.enabled != enabled:
+        check_budget_ceilings(row.budget_trials, row.budget_seconds)
+    if row.enabled != enabled or is_far_ahead(session, row):
         row.enabled, row.next_at = enabled, first_due(session, row) if enabled else None
         session.flush()
     return schedule(session, schedule_id)
@@ -139,8 +151,9 @@ def delete_schedule(session: Session, schedule_id: int) -> None:
 
     Raises NotFoundError, NotOwnerError.
     """
-    session.delete(_locked(session, schedule_id))
-    session.flush()
+    with forced(session):
+        session.delete(_locked(session, schedule_id))
+        session.flush()
 
 
 def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
@@ -149,7 +162,10 @@ def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
     Raises NotFoundError, NotOwnerError, CeilingError, and ConflictError where too many of its jobs are open.
     """
     row = _locked(session, schedule_id)
-    check_caller(row.budget_trials, row.budget_seconds)
+    check_budget_ceilings(row.budget_trials, row.budget_seconds)
+    obstacle = obstacle_to_fire(session, row.key_id, 1)
+    if obstacle is not None:
+        raise ConflictError(obstacle)
     made = fire_by_hand(session, row)
     if made is None:
         raise ConflictError(f"The schedule would have more than {MAX_OPEN_JOBS} open jobs; cancel some first.")

@@ -17,8 +17,9 @@ from tilewright.service.operations.jobs.given_up import is_given_up
 from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import models
+from tilewright.tuner.errors import first_error
 from tilewright.tuner.loop.tune import Trial
-from tilewright.tuner.outcome import Evaluation, Resources, Timing
+from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
 
 def study_row(
@@ -144,6 +145,18 @@ def left_studies(session: Session, job_id: uuid.UUID, study_id: int) -> list[dic
         .order_by(trial.study_id)
     )
     return [{"study_id": row.study_id, "trials": row.trials} for row in rows]
+
+
+def why_nothing_was_right(session: Session, job_id: uuid.UUID) -> str | None:
+    """The sentence about a job none of whose trials was measured: the outcomes, and the last log; None for others."""
+    trial = models.Trial
+    rows = session.execute(select(trial.outcome, func.count()).where(trial.job_id == job_id).group_by(trial.outcome))
+    counts = {outcome.value: count for outcome, count in rows}
+    if not counts or Outcome.MEASURED.value in counts:
+        return None
+    last = session.scalars(select(trial.log).where(trial.job_id == job_id).order_by(trial.id.desc()).limit(1)).one()
+    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda item: -item[1]))
+    return f"None of its trials was right: {said}. The last one: {first_error(last)}"
 
 
 def split_configuration(stored: Mapping[str, str | int]) -> tuple[str, dict[str, int]]:

@@ -12,6 +12,7 @@ from itertools import islice
 from uuid import UUID
 
 from pydantic import Field
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations import registry
@@ -23,12 +24,14 @@ from tilewright.service.operations.pages import cursor_of, row_id_of
 from tilewright.service.operations.requests import DemandJobs
 from tilewright.service.operations.views.attention_kind import AttentionKind
 from tilewright.service.operations.views.attention_rows import (
+    STAND_IN,
     AttentionReason,
     KnownPairs,
     Pair,
     gains_over_default,
     known_pairs,
 )
+from tilewright.service.store import models
 
 ASSUMED_GAIN = 0.05
 """The gain that is assumed where nothing else is known: the margin within which a study counts as solved."""
@@ -128,8 +131,11 @@ def weight(pair: Pair) -> float:
 
 
 def requested(session: Session, chosen: AttentionFilter) -> list[DemandAnswer]:
-    """The requested problems that are looked at."""
-    return demand(session, kernel=chosen.kernel, device_model=chosen.device_model, limit=MOST_REQUESTED).items
+    """The requested problems that are looked at; none of a stand-in for a GPU."""
+    model = models.DeviceModel
+    stand_ins = set(session.scalars(select(model.slug).where(model.kind == STAND_IN)))
+    rows = demand(session, kernel=chosen.kernel, device_model=chosen.device_model, limit=MOST_REQUESTED).items
+    return [row for row in rows if row.device_model not in stand_ins]
 
 
 def _found(session: Session, chosen: AttentionFilter, known: Answers | None) -> KnownPairs:

@@ -18,6 +18,9 @@ from tilewright.service.operations.views.cells import known_cells
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
+STAND_IN = "cpu"
+"""The kind of device whose times stand in for a GPU's: what tuning saves there, nobody has."""
+
 MOST_RESULTS = 500
 """The most results and failures that are listed: those that lose most beside the library or the best before them."""
 
@@ -134,7 +137,7 @@ def _query(session: Session, kernel: str | None, device_model: str | None, kind:
         .outerjoin(unseen, unseen.c.id == cells.c.best_id)
         .outerjoin(asked, and_(asked.problem_hash == problem.hash, asked.device_model_id == model.id))
         .outerjoin(failing, and_(failing.c.problem_id == problem.id, failing.c.device_model_id == model.id))
-        .where(or_(*holds.values()))
+        .where(or_(*holds.values()), model.kind != STAND_IN)
         .order_by(holds.get(kind, urgent).desc(), urgent.desc(), worth.desc(), cells.c.problem_id, model.slug)
         .limit(MOST_RESULTS)
     )

@@ -1,6 +1,6 @@
 """Every pair of a problem and a device model that has a best, or a job that failed instead, as a table of the database.
 
-What `best` answers is decided as `best.rows.preferred` does; verdicts are those of the pages of results.
+What `best` answers is decided as `best.rows.in_preference` does; verdicts are those of the pages of results.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _bests(
             best.device_model_id,
             environment.origin.is_not(None),
             is_stale,
-            case((is_stale, -best.environment_id), else_=0),
+            case((is_stale, -func.extract("epoch", best.verified_at)), else_=0),
             best.time_ms,
         )
     )

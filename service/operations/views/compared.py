@@ -149,7 +149,7 @@ def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
 
 
 def _side(kernel: str, side: Side, name: str) -> Subquery:
-    """One side's best of every problem: measured here before imported, then the newest environment's."""
+    """One side's best of every problem: measured here before imported, then what was measured last."""
     best, environment = models.BestConfiguration, models.Environment
     # Looked up by the statement itself, once: joined they would be compared with every row.
     kernel_id = select(models.Kernel.id).where(models.Kernel.name == kernel).scalar_subquery()
@@ -161,7 +161,7 @@ def _side(kernel: str, side: Side, name: str) -> Subquery:
         .join(best.problem)
         .join(environment, environment.id == best.environment_id)
         .where(models.Problem.kernel_id == kernel_id, best.device_model_id == model_id, *_standing(side.at))
-        .order_by(best.problem_id, environment.origin.is_not(None), best.environment_id.desc(), best.verified_at.desc())
+        .order_by(best.problem_id, environment.origin.is_not(None), best.verified_at.desc(), best.id.desc())
     )
     if side.environment_id is not None:
         query = query.where(best.environment_id == side.environment_id)

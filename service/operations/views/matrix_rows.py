@@ -21,7 +21,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import Answer, Match, ProblemAnswer
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.best.results import ResultAnswer, measured_fields
-from tilewright.service.operations.best.rows import full_rows, preferred
+from tilewright.service.operations.best.rows import full_rows, in_preference
 from tilewright.service.operations.best.stored import StoredBest, stored_best
 from tilewright.service.operations.best_cache.current_answers import CurrentAnswer, current_answers
 from tilewright.service.operations.best_cache.memory import BestMemory
@@ -196,11 +196,13 @@ def _known(
 def _preferred(shown: Shown, group: Sequence[StoredBest], limits: Limits, regressed: Mapping[int, float]) -> Known:
     declared, problem = shown.declared, shown.problem
     if declared is None:  # only workers have it, or it was imported: the newest, and one of here before others
-        best = max(group, key=lambda row: (row.environment.origin is None, row.environment_id, row.id))
+        best = max(group, key=lambda row: (row.environment.origin is None, row.verified_at, row.id))
         result = _result(shown.answer, best, Standing(best.seen.moved), regressed.get(best.id))
         return Known(result, is_usable=False, environments=len(group))
-    best = preferred(declared.kernel, group) if len(group) > 1 else group[0]
-    standing, is_usable = _judged(declared, problem, limits, best.configuration, best.seen, best.source)
+    rows = in_preference(declared.kernel, group)
+    judged = [_judged(declared, problem, limits, row.configuration, row.seen, row.source) for row in rows]
+    place = next((place for place, (_, is_usable) in enumerate(judged) if is_usable), 0)
+    best, (standing, is_usable) = rows[place], judged[place]
     return Known(_result(shown.answer, best, standing, regressed.get(best.id)), is_usable, len(group))
 
 

@@ -1,6 +1,7 @@
 """The tables. Results are keyed by device model, problem and environment; older ones are kept, not overwritten."""
 
 from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession
+from tilewright.service.store.models.claims import Claim, ClaimState
 from tilewright.service.store.models.comparisons import Comparison
 from tilewright.service.store.models.declarative import Base, uuid7
 from tilewright.service.store.models.demand import AskedShelf, Demand
@@ -27,6 +28,8 @@ __all__ = [
     "BestConfiguration",
     "BrowserSession",
     "ChoreRound",
+    "Claim",
+    "ClaimState",
     "Comparison",
     "DeliveryState",
     "Demand",

@@ -93,10 +93,12 @@ class TuningJob(Base):
     seed: Mapped[int] = mapped_column(server_default="0")
     variants: Mapped[list[str] | None]
     starts: Mapped[list[dict[str, Any]] | None]  # to try first: variant and parameters of each
+    verifies: Mapped[bool] = mapped_column(server_default=text("false"))  # only the first start, for claims; no search
     budget_trials: Mapped[int | None]
     budget_seconds: Mapped[float | None]
     budget_target_ms: Mapped[float | None]
-    priority: Mapped[int] = mapped_column(server_default="5")  # 0 to 9, the highest first; in turn among equals
+    priority: Mapped[int] = mapped_column(server_default="5")  # 0 to 9, the highest first
+    turn: Mapped[int] = mapped_column(server_default="0")  # within its priority, the lowest first: jobs/turns.py
     state: Mapped[JobState] = mapped_column(by_value(JobState, "state"), server_default="queued")
     cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     epoch: Mapped[int] = mapped_column(server_default="0")

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from tilewright.kernels.catalogue import catalogue
+
 LARGE = 2**63 - 1
 
 TEXTS = (
@@ -99,6 +101,15 @@ BODIES: Mapping[str, Any] = {
         "max_open_jobs": 3,
     },
     "rotate_key": {"grace_s": 1.5},
+    "report_claim": PROBLEM
+    | {
+        "device_model": "nvidia-h200",
+        "driver": "580.159",
+        "variant": "tiled",
+        "configuration": {"TILE_WIDTH": 16},
+        "source_hash": catalogue().get("gemm").source_hash("tiled"),
+        "seen": "Wrong.",
+    },
     "retract_result": {"reason": "Wrong beyond the bound."},
     "create_schedule": SCHEDULE | {"name": "weekly"},
     "change_schedule": SCHEDULE,

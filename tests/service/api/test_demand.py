@@ -91,16 +91,44 @@ def test_pages_go_from_the_most_asked_for_to_the_least(client, device):
     assert client.get("/v1/demand", params={"format": "csv"}).text.count("\n") == 8
 
 
-def test_of_each_kernel_and_model_the_least_recent_are_evicted(rows, monkeypatch):
+def test_of_each_kernel_and_model_what_was_asked_for_least_is_evicted(rows, monkeypatch):
     monkeypatch.setattr(demand, "settings", lambda: settings().model_copy(update={"demand_kept": 2}))
     rows.device()
     rows.device(H100)
-    demand.count(rows.session, {wanted(1): 50, wanted(2): 1, wanted(7, "nvidia-h100"): 1})
-    rows.session.execute(update(models.Demand).values(last_asked_at=func.now() - func.make_interval(0, 0, 0, 1)))
-    demand.count(rows.session, {wanted(2): 1})
-    demand.count(rows.session, {wanted(3): 1})
-    left = {(row.device_model.slug, row.shape["m"], row.count) for row in demand.unmet(rows.session, limit=10)}
-    assert left == {("nvidia-h200", 2, 2), ("nvidia-h200", 3, 1), ("nvidia-h100", 7, 1)}
+    demand.count(rows.session, {wanted(1): 50, wanted(2): 2, wanted(7, "nvidia-h100"): 1})
+    for m in range(10, 20):  # somebody's random shapes
+        demand.count(rows.session, {wanted(m): 1})
+
+    def left():
+        return {(row.device_model.slug, row.shape["m"], row.count) for row in demand.unmet(rows.session, limit=10)}
+
+    assert left() == {("nvidia-h200", 1, 50), ("nvidia-h200", 2, 2), ("nvidia-h100", 7, 1)}
+    # What nobody asked for in a week goes first, however often it was before.
+    week = func.make_interval(0, 0, 0, 8)
+    of_m1 = models.Demand.shape["m"].astext == "1"
+    rows.session.execute(update(models.Demand).where(of_m1).values(last_asked_at=func.now() - week))
+    demand.count(rows.session, {wanted(20): 1})
+    assert left() == {("nvidia-h200", 2, 2), ("nvidia-h200", 20, 1), ("nvidia-h100", 7, 1)}
+
+
+def test_one_caller_counts_for_so_many_problems_a_minute(monkeypatch):
+    monkeypatch.setattr(demand_buffer, "MOST_OF_A_CALLER", 3)
+    clock = [0.0]
+    buffer = DemandBuffer(lambda: clock[0])
+
+    def ask(name: str, scope: Scope, *sizes: int) -> int:
+        before = sum(buffer._counts.values())
+        for m in sizes:
+            query = BestQuery(GEMM, GEMM.problem(SHAPE | {"m": m}), "nvidia-h200", LIMITS)
+            buffer.note(default_answers([query]).values(), None, Caller(name, scope))
+        return sum(buffer._counts.values()) - before
+
+    assert ask("key noisy", Scope.READ, *range(1, 9)) == 3
+    assert ask("key tuner", Scope.TUNE, *range(1, 9), 1, 2) == 5  # the known ones count again
+    assert ask("key other", Scope.READ, 1, 2) == 2
+    assert ask("this machine", Scope.ADMIN, *range(1, 9)) == 8
+    clock[0] = 61.0
+    assert ask("key noisy", Scope.READ, *range(20, 28)) == 3
 
 
 def test_the_buffer_forgets_the_least_recent_beyond_its_size(monkeypatch):

@@ -136,6 +136,33 @@ def test_of_many_who_ask_at_once_no_more_than_allowed_get_a_stream(client):
     assert asyncio.run(crowd()) == 4
 
 
+def test_the_places_are_shared_among_keys(client):
+    """Whoever has most gives one up to a caller with fewer; of equal ones nobody does."""
+    job_id, _ = running_job()
+    streams = Streams(max_streams=4, poll_s=0.01)
+    callers = [CallerOfKey(f"key {name}", Scope.READ, uuid7()) for name in "ab"]
+
+    async def crowd():
+        first = [await streams.follow(job_id, 0, callers[0]) for _ in range(4)]
+        readers = [asyncio.create_task(_read(stream)) for stream in first]
+        second = [await streams.follow(job_id, 0, callers[1]) for _ in range(2)]
+        with pytest.raises(TooManyStreamsError):
+            await streams.follow(job_id, 0, callers[1])
+        with pytest.raises(TooManyStreamsError):
+            await streams.follow(job_id, 0, callers[0])
+        done, still = await asyncio.wait(readers, timeout=5, return_when=asyncio.ALL_COMPLETED)
+        for reader in still:
+            reader.cancel()
+        return len(second), len(done), len(still)
+
+    assert asyncio.run(crowd()) == (2, 2, 2)
+
+
+async def _read(stream):
+    async for _ in stream.body_iterator:
+        pass
+
+
 def test_one_key_leaves_room_for_others(client, monkeypatch):
     monkeypatch.setattr("tilewright.service.api.event_stream.OF_ONE_CALLER", 2)
     job_id, _ = running_job()

@@ -2,9 +2,13 @@
 
 import pytest
 from caller import Caller
+from sqlalchemy import text
 
 from tilewright.service.app import create_app
+from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
+from tilewright.service.store.session import session_scope
 
 
 @pytest.fixture
@@ -41,3 +45,21 @@ def test_database_without_migrations_is_not_ready(empty_database_url):
         store_session.configure(None)
     assert response.status_code == 503
     assert "tilewright db upgrade" in response.json()["detail"]
+
+
+def test_a_database_that_takes_no_changes_is_not_ready(configured):
+    assert Caller(create_app()).get("/ready").status_code == 200
+    with session_scope() as session:
+        name = session.scalar(text("SELECT current_database()"))
+        session.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'))
+    store_session.configure(configured)  # with new connections
+    response = Caller(create_app()).get("/ready")
+    assert (response.status_code, response.json()["type"]) == (503, "/problems/not-ready")
+    assert "takes no changes" in response.json()["detail"]
+
+
+def test_tables_of_a_newer_version_are_named_so(configured):
+    with session_scope() as session:
+        session.execute(text("UPDATE tilewright_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseUnavailableError, match="newer Tilewright"):
+        schema.upgrade(configured)

@@ -6,6 +6,7 @@ import pytest
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.service.api.problems import response_to
 from tilewright.service.cli.explain import explain
+from tilewright.service.cli.output import data, fail, warn
 from tilewright.service.client import ApiProblemError
 from tilewright.service.errors import NotFoundError
 
@@ -38,3 +39,11 @@ def test_an_api_that_does_not_say_what_is_missing_means_nothing_found(missing):
     problem = over_http(NotFoundError("kernel", "gem"), missing=missing)
     assert problem.missing is None
     assert explain(problem).code == 3
+
+
+def test_a_line_number_between_colons_is_no_emoji(capsys):
+    warn("a.cu:100: error: missing")
+    fail("a.cu:100: error: missing")
+    data.print("a.cu:100: error: missing")
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("a.cu:100: error: missing") == 3

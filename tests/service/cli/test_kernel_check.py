@@ -52,10 +52,25 @@ def test_a_folder_is_made_from_a_source_and_nothing_is_left_of_one_that_cannot_b
     again = run("kernels", "new", str(source), "--folder", str(target))
     assert (again.status, "Name another folder with --folder" in again.err) == (1, True)
     assert (target / "declaration.py").read_text() == before
-    source.write_text("#define BLOCK 64\n__global__ void gemm(float* x, int n) { x[BLOCK] = n; }\n")
+    source.write_text("#define get 64\n__global__ void scale(float* x, int n) { x[get] = n; }\n")
     broken = run("kernels", "new", str(source), "--folder", str(tmp_path / "other"))
-    assert (broken.status, "another kernel is called 'gemm'" in broken.err) == (1, True)
+    assert (broken.status, "the parameter 'get' must match" in broken.err) == (1, True)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_folder_has_the_projects_headers_a_free_name_and_a_note_of_headers_that_are_missing(
+    run, unreachable, tmp_path
+):
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers" / "size.h").write_text("#include <vector>\nconst int SIZE = 64;\n")
+    source, target = tmp_path / "gemm.cu", tmp_path / "made"
+    source.write_text('#include "size.h"\n#include "timer.h"\n__global__ void gemm(float* x, int n) { x[n] = SIZE; }\n')
+    ran = run("kernels", "new", str(source), "--folder", str(target), "--include", str(tmp_path / "headers"))
+    assert (ran.status, "gemm_2" in ran.out) == (0, True), ran.err
+    assert "not beside gemm.cu: timer.h. If the kernel needs them, name --include FOLDER" in ran.err
+    assert (target / "size.h").read_text() == "\nconst int SIZE = 64;\n"
+    without = run("kernels", "new", str(source), "--folder", str(tmp_path / "other"))
+    assert "size.h, timer.h" in without.err
 
 
 def test_a_triton_source_is_referred_to_its_page(run, unreachable):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.kernels.catalogue import catalogue
+from tilewright.service.operations.claims.claims import report_claim
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.demand import RequestedProblem
+from tilewright.service.operations.requests import ClaimRequest
 from tilewright.service.store import session as store_session
 
 
@@ -81,3 +84,30 @@ def test_a_schedule_looks_for_problems_and_tells_what_came_of_them(run, asked):
 def test_a_target_that_does_not_fit_is_a_usage_error(run, registered, more, word):
     ran = run("schedules", "create", "x", "--cron", "0 0 3 * * *", *more)
     assert (ran.status, word in ran.err) == (2, True), ran.err
+
+
+def test_claims_are_listed_and_shown(run, registered):
+    assert "No claims match." in run("claims").err
+    assert run("claims", "list", "--state", "strange").status == 2
+    assert run("claims", "show", "1").status == 3
+    with store_session.session_scope() as session:
+        slug = session.connection().exec_driver_sql("SELECT slug FROM device_models").scalar_one()
+        request = ClaimRequest(
+            kernel="gemm",
+            shape={"m": 64, "n": 32, "k": 48},
+            device_model=slug,
+            driver="host",
+            variant="tiled",
+            configuration={"TILE_WIDTH": 16},
+            source_hash=catalogue().get("gemm").source_hash("tiled"),
+            seen="one row is wrong",
+        )
+        made, _ = report_claim(session, request)
+    header, line = run("claims").out.splitlines()
+    assert header.split("\t") == ["id", "state", "problem", "device", "variant", "seen"]
+    assert line.split("\t")[:2] == [str(made.id), "open"]
+    assert run("claims", "list", "--state", "open", "--json").json["items"][0]["seen"] == "one row is wrong"
+    shown = run("claims", "show", str(made.id)).out
+    assert "tiled TILE_WIDTH=16" in shown
+    assert str(made.job_id) in shown
+    assert run("claims", "show", str(made.id), "--json").json["state"] == "open"

@@ -74,6 +74,14 @@ def test_a_log_is_put_aside_while_its_program_runs(supervised, monkeypatch):
     assert b"\0" not in program.log.read_bytes()  # it went on where the file then ended
 
 
+def test_a_log_is_for_its_owner_alone_also_one_that_others_could_read(tmp_path):
+    program = Program("program", ("-c", "print('up')"), tmp_path / "program.log")
+    program.log.touch(mode=0o644)
+    supervisor_module._start(program, os.environ)
+    assert program.process.wait(60) == 0
+    assert (program.log.stat().st_mode & 0o777, program.log.read_text()) == (0o600, "up\n")
+
+
 def test_stopping_ends_what_runs_and_starts_nothing_more(supervised):
     supervisor, program, deaths = supervised(FOREVER)
     until(said(program, 1))

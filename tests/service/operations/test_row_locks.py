@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 
 import pytest
-from desk import measured, request
+from desk import SHAPE, measured, request
 from due_schedules import wanted
 from sqlalchemy import event
 
+from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.best.publish import publish_best
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
+from tilewright.service.operations.claims.claims import report_claim, settle_claims
+from tilewright.service.operations.fleet.retention import prune_samples
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.request import request_job
-from tilewright.service.operations.requests import KeyRequest, WebhookRequest
+from tilewright.service.operations.requests import ClaimRequest, KeyRequest, WebhookRequest
+from tilewright.service.operations.schedules.firing import bring_back
 from tilewright.service.operations.schedules.schedules import (
     change_schedule,
     create_schedule,
@@ -24,8 +29,10 @@ from tilewright.service.operations.schedules.schedules import (
     run_now,
     set_enabled,
 )
+from tilewright.service.operations.staleness.comparisons import settle
 from tilewright.service.operations.webhooks import deliveries, webhooks
 from tilewright.service.store.models import JobState
+from tilewright.service.worker.maintenance import enqueue_forgotten
 from tilewright.tuner.loop.finals import Finalist
 from tilewright.tuner.loop.tune import TuneResult
 
@@ -36,7 +43,7 @@ def locked(session):
     found: list[str] = []
 
     def note(_connection, _cursor, statement, *_rest):
-        if "FOR UPDATE" in statement:
+        if "FOR UPDATE" in statement or "FOR NO KEY UPDATE" in statement:
             found.append(statement.split("FROM ")[1].split()[0] + " skipping" * ("SKIP LOCKED" in statement))
 
     engine = session.get_bind()
@@ -120,3 +127,41 @@ def test_what_is_due_is_fired_by_one_process(session, device, locked):
     del locked[:]
     fire_due(session)
     assert locked[:1] == ["schedules skipping"]
+
+
+def test_a_message_is_made_due_again_under_its_lock(session, take, locked):
+    webhooks.create_webhook(session, WebhookRequest(name="ci", url="https://ci.example/hook"))
+    desk = take()
+    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE)
+    (sent,) = webhooks.deliveries(session, "ci").items
+    del locked[:]
+    webhooks.redeliver(session, "ci", sent.id)
+    assert locked == ["webhook_deliveries"]
+
+
+def test_claims_are_settled_under_their_lock(session, device, locked):
+    kernel = registry.catalogue().get("gemm")
+    claimed = ClaimRequest(
+        kernel="gemm",
+        shape=SHAPE,
+        device_model="test-gpu",
+        driver="580.1",
+        variant="tiled",
+        configuration={"TILE_WIDTH": 16},
+        source_hash=kernel.source_hash("tiled"),
+        seen="wrong",
+    )
+    made, _ = report_claim(session, claimed)
+    del locked[:]
+    settle_claims(session, made.job_id, is_wrong=True, found="wrong indeed")
+    assert locked[:1] == ["claims"]
+
+
+def test_chores_pass_over_rows_that_another_process_has(session, take, locked):
+    take()
+    del locked[:]
+    prune_samples(session, timedelta(0))
+    settle(session)
+    enqueue_forgotten(session)
+    bring_back(session)
+    assert locked == ["tuning_jobs skipping", "comparisons skipping", "tuning_jobs skipping", "schedules skipping"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from waiting import PATIENCE_S
@@ -38,6 +39,18 @@ def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(workin
     assert (stopped.result["stopped_by"], stopped.trials_done) == ("target", 1)
     assert stopped.study_id == done.study_id
     assert [trial.number for trial in working.trials(second)] == [4]
+
+
+def test_a_job_none_of_whose_trials_was_right_has_failed_and_says_why(fleet, monkeypatch):
+    folder = Path(__file__).parents[2] / "faults" / "row_sum"
+    fleet.start_worker(TILEWRIGHT_KERNEL_FOLDERS=str(folder))
+    fleet.wait_for_device()
+    fleet.know(folder, monkeypatch)
+    job_id = fleet.request(kernel="row_sum", shape={"m": 37, "n": 300}, variants=["wrong", "unwritten"])
+    failed = fleet.wait_for_state(job_id, "done", "failed")
+    assert (failed.state, failed.trials_done) == ("failed", 2)
+    assert failed.error.startswith("None of its trials was right: 2 wrong_result. The last one: ")
+    assert failed.result["stopped_by"] == "exhausted"
 
 
 def test_seconds_that_are_over_while_the_job_is_prepared_end_it(working):

@@ -71,6 +71,15 @@ def test_launchers_use_the_table_and_nothing_else(table: Table, tmp_path: Path) 
         np.testing.assert_array_equal(launch(a, b, np.empty((m, 24), np.float32)), np.full((m, 24), 40, np.float32))
 
 
+def test_one_configuration_serves_rows_that_must_not_depend_on_each_other() -> None:
+    device, family = CpuDevice(), Family.of(GEMM, {"m": (1, 9), "n": 24, "k": 40}, batch_invariant=True)
+    table = tune_family(device, GEMM, family, FamilyBudget(seconds=None, trials=2, sizes=2), seed=1)
+    device.close()
+    assert len(table.spans) == 1
+    assert family.admits(GEMM, table.spans[0].configuration)
+    assert ranges_of(json.loads(json.dumps(table.as_json(GEMM))), GEMM, family, host_place()) is not None
+
+
 @pytest.mark.parametrize(
     "change",
     [

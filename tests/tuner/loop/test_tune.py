@@ -299,3 +299,8 @@ def test_trials_of_others_are_known_to_the_search_and_never_tried_again():
     assert not theirs & {trial.configuration for trial in mine}
     assert min(trial.number for trial in mine) == 40
     assert result.best.configuration == BEST
+
+
+def test_of_one_configuration_the_slowest_is_as_fast_as_the_best():
+    result = Run(made.valley(), Budget(trials=1)).go().result
+    assert result.slowest_ms == result.best.time_ms

@@ -104,5 +104,5 @@ def test_rows_that_begin_at_no_multiple_of_a_vector_take_more_copies(n, vector):
     of_a, of_b = copies[0:3], copies[3:6]
     assert (of_a[0], of_b[0]) == (2.0, math.log2(vector))
     assert of_b[1] - of_b[2] == pytest.approx(math.log2(vector))
-    wide, high = (features._copies(problem, tile_of(*tile))[-2] for tile in ((64, 128), (128, 64)))
+    wide, high = (features._copies(features._facts_of(problem), tile_of(*tile))[-2] for tile in ((64, 128), (128, 64)))
     assert (high < wide) == (n % 4 != 0)  # tiles that share B are worth more where its rows are copied in pieces

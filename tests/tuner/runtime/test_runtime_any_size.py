@@ -153,3 +153,34 @@ def test_a_family_is_written_as_it_is_read() -> None:
 def test_a_shape_that_is_no_family_is_refused(text: str) -> None:
     with pytest.raises(InvalidProblemError):
         Family.of(catalogue().get("gemm"), read_shape(text))
+
+
+def test_a_row_is_the_same_whatever_else_is_computed(runtime: Runtime) -> None:
+    launch, b = runtime.best("gemm", n=N, k=K, batch_invariant=True), normal(K, N)
+    assert isinstance(launch, AnySizeLauncher)
+    row = normal(1, K)
+    alone = launch(row, b, np.empty((1, N), np.float32))
+    for size, place, others in ((2, 0, 0.0), (2, 1, np.nan), (64, 33, 1e30), (65, 64, np.inf), (8192, 4097, 1.0)):
+        a = np.full((size, K), others, np.float32)
+        a[place] = row
+        with np.errstate(all="ignore"):
+            c = launch(a, b, np.empty((size, N), np.float32))
+        np.testing.assert_array_equal(c[place], alone[0])
+    assert len(launch.ranges()) == 1
+
+
+def test_rows_that_must_not_depend_on_each_other_are_a_family_of_their_own(runtime: Runtime) -> None:
+    gemm = catalogue().get("gemm")
+    shape = read_shape("m=1..8192,n=24,k=40")
+    usual, same = Family.of(gemm, shape), Family.of(gemm, shape, batch_invariant=True)
+    assert usual.hash != same.hash
+    assert str(same).endswith("batch_invariant")
+    packed = gemm.variant("tensor3xfp16_sm90").space().default()
+    assert usual.admits(gemm, packed)
+    assert not same.admits(gemm, packed)  # one line of wide span makes it pack all lines again
+
+
+def test_a_layout_that_would_change_the_sums_is_refused_where_they_must_not(runtime: Runtime) -> None:
+    launch = runtime.best("gemm", n=N, k=K, batch_invariant=True)
+    with pytest.raises(ArgumentError, match="batch_invariant"):
+        launch(np.asfortranarray(normal(20, K)), normal(K, N), np.empty((20, N), np.float32))

@@ -185,3 +185,12 @@ def test_a_cubin_that_is_not_what_its_hash_says_is_refused(tmp_path, text):
     bundle.is_trusted = True
     with pytest.raises(BrokenBundleError, match=f"the cubin {name} (is not base64|does not match its hash)"):
         bundle.find(GEMM, PROBLEM, PLACE)
+
+
+def test_a_bundle_from_the_future_does_not_bar_those_of_today(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_STATE_DIR", str(tmp_path / "state"))
+    key, public = key_pair(tmp_path, "mine")
+    for name, date in (("future", "2099-01-01T00:00:00Z"), ("today", "2098-12-31T00:00:00Z")):
+        assert Runtime(bundle=dated(tmp_path / name, key, date), public_key=public)
+    with pytest.raises(OlderBundleError):
+        Runtime(bundle=dated(tmp_path / "old", key, "2026-11-23T00:00:00Z"), public_key=public)

@@ -172,6 +172,9 @@ class LoadedFamily:
 
     def _launch_checked(self, number: int, kernel: SizedKernel, call: SizedCall) -> None:
         """A launch of a configuration that was not verified for the family: the first one with a check of its rows."""
+        if kernel.check is not None and kernel.check.use.state == "waiting" and call.size != kernel.checked_size:
+            kernel.check.settle()  # gives its memory back; it was for a call that was not checked
+            kernel.check = None
         if kernel.check is None:
             use = self._source.first_use(self._kernel, self._family, self.place, kernel.choice)
             kernel.check = rows_check(self._kernel, self._family.exact(call.size), use, current_id())
@@ -225,7 +228,7 @@ class SizedKernel:
                 call("cuFuncSetAttribute", loaded, MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
         self.kept_bytes = self._variant.kept_bytes(problem)
         sizes = (problem.shape["n"], problem.shape["k"]) if self.kept_bytes else ()
-        self._key = current_handle(), choice.configuration.variant, *sizes, self.kept_bytes
+        self._key = current_id(), choice.configuration.variant, *sizes, self.kept_bytes
         self.geometry = Geometry(kernel, family, choice.configuration)
         self._has_workspace = self._variant.workspace_bytes(values, problem) > 0
         self._workspace_bytes: dict[int, int] = {}

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.runtime.any_size.ranges import Ranges, guessed, is_sound_within
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, guessed, is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 
 Known = Callable[[Kernel, Problem, TargetDevice], Choice | None]
 """What is known of one problem on a device model, predicted or measured; None for nothing."""
+
+
+USUAL_SIZES = (512, 2048, 128)
+"""Where the one configuration of all sizes is predicted, where rows must not depend on their number."""
 
 
 class Families:
@@ -40,7 +44,8 @@ class Families:
 
     def default(self, kernel: Kernel, family: Family, place: TargetDevice) -> Choice:
         """The kernel's default for every size; raises LaunchError."""
-        return default_choice(kernel, family.largest, place)
+        usable = lambda choice: family.admits(kernel, choice.configuration)  # noqa: E731
+        return default_choice(kernel, family.largest, place, is_usable=usable)
 
     def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; one check for all sizes."""
@@ -54,18 +59,28 @@ class Families:
     def _guessed(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges:
         default: list[Choice] = []
 
-        def choose(size: int) -> Choice:
-            for problem in (family.at(size), family.exact(size)):
+        def known(size: int) -> Choice | None:
+            for problem in (family.exact(size), family.at(size)):
                 choice = self._known(kernel, problem, place)
-                if choice is not None and is_sound_within(
-                    kernel, family, place.limits, choice, family.low, family.high
+                if (
+                    choice is not None
+                    and family.admits(kernel, choice.configuration)
+                    and is_sound_within(kernel, family, place.limits, choice, family.low, family.high)
                 ):
                     return choice
-            if not default:
-                default.append(self.default(kernel, family, place))
-            return default[0]
+            return None
 
-        ranges = guessed(family, choose)
+        def choose(size: int) -> Choice:
+            choice = known(size)
+            if choice is None and not default:
+                default.append(self.default(kernel, family, place))
+            return choice or default[0]
+
+        if family.batch_invariant:  # one order of sums for all sizes
+            choice = next(filter(None, map(known, USUAL_SIZES)), None) or choose(family.high)
+            ranges = Ranges([SizeRange(family.high, choice)])
+        else:
+            ranges = guessed(family, choose)
         if default:
             self._untuned(kernel, family, place)
         return ranges

@@ -19,6 +19,7 @@ from tilewright.tuner.runtime.any_size.places import axis_of
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
+from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, given_arrays, place_of, resolved, stream_handle
@@ -39,6 +40,21 @@ class _Plan:
     launch: Callable[..., object]
     stream: Callable[[Any], int]
     ordinal: int | None
+
+
+class BoundSize:
+    """A launch of one size on arrays of certain layouts, by their addresses, as `BoundLaunch`."""
+
+    __slots__ = ("_plan", "_scalars", "_size")
+
+    def __init__(self, plan: _Plan, size: int, scalars: tuple[float, ...]) -> None:
+        self._plan, self._size, self._scalars = plan, size, scalars
+
+    def __call__(self, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...] = ()) -> None:
+        """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError."""
+        if self._size:
+            call = SizedCall(self._size, addresses, scalars or self._scalars, self._plan.stream(array))
+            self._plan.launch(call, self._plan.ordinal)
 
 
 class AnySizeLauncher:
@@ -75,7 +91,7 @@ class AnySizeLauncher:
         scalars = self._scalars
         if named or len(arrays) != len(self._tensors):
             arrays, numbers = given_arrays(self.kernel, self._tensors, arrays, named)
-            scalars = arguments.scalars_of(self.kernel, self.family.largest, numbers) if numbers else scalars
+            scalars = self.scalars(**numbers)
         packed, arrays = self._unpacked(arrays)
         addresses, layout, size = [], [], -1
         for array, axis in zip(arrays, self._axes, strict=True):
@@ -95,10 +111,29 @@ class AnySizeLauncher:
         plan = self._plans.get(tuple(layout)) if size > 0 else None
         if plan is None:
             plan, size = self._planned(arrays, tuple(layout))
+            addresses = [READERS[type(array)].read(array)[0] for array in arrays]
         if size:
             handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
             plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
         return self._written(arrays)
+
+    def scalars(self, **numbers: float) -> tuple[float, ...]:
+        """Every scalar in the declared order, those that are not given at their defaults; raises ArgumentError."""
+        return arguments.scalars_of(self.kernel, self.family.largest, numbers) if numbers else self._scalars
+
+    def bind(self, *arrays: Any, is_fresh: bool, **numbers: float) -> BoundSize:  # noqa: ARG002 - as a Launcher's
+        """The launch on arrays that lie as these do, which may then be given as addresses alone. Raises LaunchError."""
+        plan, size = self._planned(arrays, None)
+        return BoundSize(plan, size, self.scalars(**numbers))
+
+    def choice(self, *arrays: Any) -> Choice:
+        """The configuration that is launched on arrays of that size, and where it comes from."""
+        readers = [READERS[type(array)] for array in arrays]
+        layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
+        kind, ordinal = arguments.one_place(self.kernel, layouts)
+        where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
+        found = self._source.ranges(self.kernel, self.family, place_of(self._device(where)))
+        return found.ranges[found.number(self._size_of(layouts))].choice
 
     def prepare(self, device: str | None = None) -> None:
         """Compiles and loads for row-major arrays on that device, and computes every grid within the family's range.
@@ -149,12 +184,16 @@ class AnySizeLauncher:
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         try:
             launches = self._launches(self._family_of(problem), self.device or kind)
-        except InvalidProblemError:
+        except InvalidProblemError as error:
+            if self.family.batch_invariant:
+                name = self._tensors[self._first]
+                raise ArgumentError(name, f"{error.reason}, as batch_invariant asks", "Make it row-major") from error
             exact, array = self._exact(size).bind(*arrays, is_fresh=False), arrays[0]
             return _Plan(lambda call, _ordinal: exact(call.addresses, array, call.scalars), _nothing, None), size
         keeps = all(reader.keeps_memory for reader in readers)
         plan = _Plan(launches.launch, readers[0].stream if kind == "cuda" else _nothing, ordinal if keeps else None)
-        self._plans[key] = plan
+        if key is not None:
+            self._plans[key] = plan
         return plan, size
 
     def _size_of(self, layouts: Sequence[Layout]) -> int:
@@ -166,7 +205,7 @@ class AnySizeLauncher:
 
     def _family_of(self, problem: Problem) -> Family:
         """The family that arrays which lie so belong to; raises InvalidProblemError where the size moves other axes."""
-        return Family(self.kernel.with_size_at_launch(problem, self.family.axis), self.family.low, self.family.high)
+        return self.family.of_problem(self.kernel.with_size_at_launch(problem, self.family.axis))
 
     def _launches(self, family: Family, device: str) -> _Launches:
         place = device if device == self.device else device.partition(":")[0]
@@ -174,10 +213,10 @@ class AnySizeLauncher:
             key = family.hash, place
             if key not in self._on:
                 if place == "cpu":
-                    self._on[key] = HostFamilyLaunches(self.kernel, _to_high(family), self._source)
+                    self._on[key] = HostFamilyLaunches(self.kernel, family, self._source)
                 else:
                     only = int(self.device.partition(":")[2]) if self.device else None
-                    self._on[key] = FamilyLaunches(self.kernel, _to_high(family), self._source, only)
+                    self._on[key] = FamilyLaunches(self.kernel, family, self._source, only)
             return self._on[key]
 
     def _device(self, device: str | None) -> str:
@@ -188,11 +227,6 @@ class AnySizeLauncher:
             if named:
                 raise
             return "cpu"
-
-
-def _to_high(family: Family) -> Family:
-    """The same with `largest` at the range's end, whatever size its arrays had."""
-    return Family(family.at(family.high), family.low, family.high)
 
 
 def _nothing(*_: Any) -> int:

@@ -63,8 +63,11 @@ def ranges_of(stored: Mapping[str, Any], kernel: Kernel, family: Family, place: 
             high = int(one["high"])
             if not is_ours or not is_sound_within(kernel, family, place.limits, choice, low, high):
                 return None
+            if not family.admits(kernel, choice.configuration):
+                return None
             ranges.append(SizeRange(high, choice))
             low = high + 1
     except (KeyError, TypeError, ValueError, LookupError):
         return None
-    return Ranges(ranges) if ranges else None
+    found = Ranges(ranges) if ranges else None
+    return None if found is None or (family.batch_invariant and len(found) > 1) else found

@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Collection
+from datetime import UTC, datetime
 from pathlib import Path
 
 import platformdirs
@@ -40,7 +41,7 @@ def files_not_older(folder: Path, public_key: Path | None, *, allow_older: bool)
             "have been put in its place. Take the newer one; to go back on purpose: "
             "tilewright bundle --check FOLDER --public-key FILE --allow-older"
         )
-    remember(key, checked.contents, checked.date)
+    remember(key, checked.contents, min(checked.date, _now()))
     return checked
 
 
@@ -53,7 +54,8 @@ def state_folder() -> Path:
 def newest(key_id: str, names: Collection[str]) -> str:
     """The newest date under which one of these files, signed by that key, was used here; empty where none was."""
     dates = _read(key_id)
-    return max((dates.get(name, "") for name in names), default="")
+    # A date in the future, which an earlier version has kept, would bar every bundle until then.
+    return max((date for name in names if (date := dates.get(name, "")) <= _now()), default="")
 
 
 def remember(key_id: str, names: Collection[str], date: str) -> None:
@@ -73,6 +75,11 @@ def remember(key_id: str, names: Collection[str], date: str) -> None:
             "Name a folder that can be written in TILEWRIGHT_STATE_DIR",
             BundleWarning,
         )
+
+
+def _now() -> str:
+    """As bundles state their dates."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _path(key_id: str) -> Path:

@@ -243,3 +243,16 @@ def test_a_session_ends_with_its_key_or_after_its_time_whichever_comes_first(cli
     with transaction() as session:
         ends = session.scalars(select(models.BrowserSession.expires_at)).one()
     assert ends - now == pytest.approx(min(timedelta(hours=key_hours), sessions.LASTS), abs=timedelta(seconds=30))
+
+
+@pytest.mark.parametrize("of", ["session", "key"])
+def test_a_session_that_has_expired_or_whose_key_has_is_nobodys(client, of):
+    token, table = key("guest"), models.BrowserSession if of == "session" else models.ApiKey
+    with transaction() as session:
+        opened = sessions.open_session(session, token)
+        session.flush()
+        assert sessions.find_session(session, opened).caller.key_name == "guest"
+        session.execute(update(table).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+        assert sessions.find_session(session, opened) is None
+        session.execute(update(table).values(expires_at=datetime.now(UTC) + timedelta(seconds=60)))
+        assert sessions.find_session(session, opened) is not None

@@ -11,8 +11,8 @@ from keyed import bearer, key
 
 from tilewright.service.api.middleware import access
 from tilewright.service.api.middleware.access import Buckets
-from tilewright.service.api.refusals import TooManyRequestsError
 from tilewright.service.app import create_app
+from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.settings import settings
 
 
@@ -140,3 +140,21 @@ def test_names_beyond_those_kept_push_out_the_least_recent():
         buckets.wait_s(f"stranger {number}")
         assert buckets.wait_s("kept") > 0
     assert len(buckets._left) == access.REMEMBERED
+
+
+@pytest.mark.usefixtures("slow_rate")
+def test_refusals_are_held_back_from_who_goes_on_and_from_nobody_else(keyed, monkeypatch):
+    monkeypatch.setattr(access, "REFUSALS_PER_MINUTE", 4)
+    held_s = []
+
+    async def sleep(seconds):
+        held_s.append(seconds)
+
+    monkeypatch.setattr("tilewright.service.api.middleware.guard.asyncio.sleep", sleep)
+    hurried = Caller(create_app(), peer=keyed.peer)
+    of, others = bearer(key()), bearer(key("other"))
+    answers = [hurried.get("/v1/kernels", **of).status_code for _ in range(7)]
+    assert answers == [200, 200, 429, 429, 429, 429, 429]
+    assert held_s == [access.HELD_S] * 3  # the first two came at once
+    assert hurried.get("/v1/kernels", **others).status_code == 200
+    assert len(held_s) == 3

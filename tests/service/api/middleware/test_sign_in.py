@@ -45,6 +45,19 @@ def test_the_form_signs_in_and_out_without_a_script(keyed):
     assert keyed.get("/v1/kernels", headers=session).status_code == 401
 
 
+def test_a_second_sign_in_ends_the_session_before(keyed):
+    token = key()
+    first, second = ({"Cookie": ""}, {"Cookie": ""})
+    first["Cookie"] = keyed.post("/sign-in", data={"key": token}).headers["set-cookie"].split(";")[0]
+    assert keyed.get("/v1/kernels", headers=first).status_code == 200
+    again = keyed.post("/sign-in", data={"key": token}, headers=first)
+    second["Cookie"] = again.headers["set-cookie"].split(";")[0]
+    assert keyed.get("/v1/kernels", headers=second).status_code == 200
+    assert keyed.get("/v1/kernels", headers=first).status_code == 401
+    with session_scope() as session:
+        assert session.scalar(select(func.count()).select_from(models.BrowserSession)) == 1
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [

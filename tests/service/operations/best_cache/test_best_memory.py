@@ -3,6 +3,7 @@
 from best_in_memory import answer, ask, committed, find, from_database, told
 from factories import H100, NEW, OLD, SHAPE
 from test_predicted_answers import supersede
+from tuned_shapes import tune_four
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
@@ -10,7 +11,6 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.operations.best_cache.memory import BELIEVED_S
-from tilewright.service.store import models
 
 BEST = "/v1/kernels/gemm/best"
 
@@ -63,19 +63,6 @@ def test_many_random_questions_are_answered_as_the_database_answers_them(client,
             expected = from_database(shape)
             assert ask(client, shape).text == expected.model_dump_json()
             assert told(tuned, shape) == expected
-
-
-def tune_four(rows):
-    """Enough tuned shapes to predict from; the bests, whose configuration is the fastest of each."""
-    tried = [Configuration.of("naive", {"BLOCK_X": x, "BLOCK_Y": y}) for x in (16, 32, 64) for y in (2, 4, 8)]
-    bests = [rows.best(SHAPE | {"m": m}, time_ms=m / 100) for m in (256, 512, 1024, 2048)]
-    for best in bests:
-        trial = rows.trial_of(best)
-        study = rows.session.get_one(models.Study, trial.study_id)
-        job = rows.session.get_one(models.TuningJob, trial.job_id)
-        for place, configuration in enumerate(tried):
-            rows.trial(study, job, configuration, 2 * best.time_ms + place / 50)
-    return bests
 
 
 def test_what_was_predicted_once_is_remembered(client, memory):

@@ -264,14 +264,23 @@ def test_in_another_environment_a_job_has_its_whole_budget_in_a_study_of_its_own
     assert len(trials(session, job_id=desk.job_id).items) == 5
 
 
-def test_a_worker_whose_job_has_ended_writes_nothing_more(session, take):
+@pytest.mark.parametrize("left", ["done", "queued", "crashed"])
+def test_who_has_left_a_job_writes_to_it_no_more_though_its_epoch_is_the_newest(session, take, left):
     desk = take()
-    job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE)
+    {
+        "done": lambda: job_progress.end_job(session, desk.job_id, desk.epoch, JobState.DONE),
+        "queued": lambda: job_progress.hand_back(session, desk.job_id, desk.epoch),
+        "crashed": lambda: job_progress.note_crash(session, desk.job_id, desk.epoch, "died"),
+    }[left]()
+    assert desk.row.epoch == desk.epoch
+    before = job(session, desk.job_id)
     for write in (
-        lambda: desk.record(1, measured(1.0)),
-        lambda: job_progress.end_job(session, desk.job_id, desk.epoch, JobState.FAILED),
         lambda: job_progress.set_phase(session, desk.job_id, desk.epoch, "finals"),
+        lambda: desk.record(0, measured(1.0)),
+        lambda: job_progress.end_job(session, desk.job_id, desk.epoch, JobState.FAILED, error="late"),
+        lambda: job_progress.hand_back(session, desk.job_id, desk.epoch),
     ):
         with pytest.raises(FencedError):
             write()
-    assert job(session, desk.job_id).state == "done"
+    assert job(session, desk.job_id) == before
+    assert session.scalars(select(models.Trial)).all() == []

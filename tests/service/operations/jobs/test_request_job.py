@@ -12,6 +12,7 @@ from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.jobs.jobs import cancel_job, job
 from tilewright.service.operations.jobs.request import dry_run, request_job
+from tilewright.service.operations.jobs.turns import engine_priority
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
@@ -29,7 +30,7 @@ def test_a_job_is_stored_and_enqueued_in_one_transaction(session):
     assert (is_new, job.state, job.device_model, job.trials_done) == (True, "queued", "test-gpu", 0)
     assert job.problem.shape == SHAPE
     assert list(job.problem.shape) == ["m", "n", "k"]
-    assert engine_entries(session) == [("model:test-gpu", str(job.id), 3)]
+    assert engine_entries(session) == [("model:test-gpu", str(job.id), engine_priority(3, 0))]
     row = session.get_one(models.TuningJob, job.id)
     assert row.engine_id == session.scalar(text("SELECT id FROM procrastinate_jobs"))
     session.rollback()

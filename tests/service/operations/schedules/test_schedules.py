@@ -29,32 +29,7 @@ from tilewright.service.store import models
 pytestmark = pytest.mark.usefixtures("device")
 
 
-# --- whose key allows only so many open jobs
-
-
-@pytest.fixture
-def limited():
-    """Inside its block the caller may have a single open job."""
-    key = Caller("key ci", Scope.TUNE, models.uuid7(), Ceilings(max_open_jobs=1))
-    return lambda: acting_as(key, "test")
-
-
-def test_a_key_with_a_ceiling_on_open_jobs_gets_none_from_schedules(session, limited):
-    made = create_schedule(session, wanted())
-    set_enabled(session, made.id, enabled=False)
-    for ask in (
-        lambda: create_schedule(session, wanted(name="another")),
-        lambda: change_schedule(session, made.id, wanted(problems=[GEMM, SMALL])),
-        lambda: set_enabled(session, made.id, enabled=True),
-        lambda: run_now(session, made.id),
-    ):
-        with limited(), pytest.raises(CeilingError, match="may have 1 jobs"):
-            ask()
-    assert [one.name for one in schedules(session)] == [made.name]
-    assert jobs_of(session, made.id) == []
-    with limited():
-        set_enabled(session, made.id, enabled=False)
-        delete_schedule(session, made.id)
+# --- whose key has ceilings
 
 
 def test_a_key_with_ceilings_on_budgets_alone_may_make_schedules_within_them(session):

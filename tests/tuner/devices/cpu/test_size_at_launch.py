@@ -13,27 +13,45 @@ from tilewright.tuner.compile.nvrtc import is_available
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
 HOPPER = Limits((9, 0), 132, 80 << 30, max_shared_bytes=232448, shared_bytes_per_multiprocessor=228 * 1024)
-ON_CPU = [("gemm", "naive"), ("gemm", "tiled"), ("gemm", "wpt"), ("linear", "tiled"), ("linear", "wpt")]
+ON_CPU = [
+    ("gemm", "naive", "float32"),
+    ("gemm", "tiled", "bfloat16"),
+    ("gemm", "wpt", "float32"),
+    ("linear", "tiled", "float32"),
+    ("linear", "wpt", "float64"),
+    ("linear_gated", "tiled", "bfloat16"),
+    ("softmax", "warp", "float32"),
+    ("softmax", "block", "float16"),
+    ("softmax", "online", "float32"),
+    ("rms_norm", "held", "float32"),
+    ("layer_norm", "walk", "float32"),
+    ("add_rms_norm", "walk", "bfloat16"),
+    ("add_layer_norm", "held", "float32"),
+]
 ON_GPU = [
     ("float32", "naive", {}),
     ("float32", "wpt", {}),
     ("float32", "register", {}),
     ("float32", "tensor3xfp16_sm90", {}),
     ("float32", "tensor3xfp16_sm90", {"packed_b": True}),
+    ("float32", "tensor3xtf32", {}),
+    ("float64", "tensor_fp64", {}),
+    ("bfloat16", "tensor_half", {}),
     ("bfloat16", "tensor_half_sm90", {}),
 ]
 
 
 def posed(kernel: str, m: int, dtype: str = "float32", **options: bool | str) -> Problem:
     declared = catalogue().get(kernel)
-    return declared.with_size_at_launch(declared.problem({"m": m, "n": 104, "k": 264}, dtype, options), "m")
+    shape = {axis: size for axis, size in {"m": m, "n": 104, "k": 264}.items() if axis in declared.axes}
+    return declared.with_size_at_launch(declared.problem(shape, dtype, options), "m")
 
 
-@pytest.mark.parametrize(("kernel", "variant"), ON_CPU)
-def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str) -> None:
+@pytest.mark.parametrize(("kernel", "variant", "dtype"), ON_CPU)
+def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str, dtype: str) -> None:
     device, declared, programs = CpuDevice(), catalogue().get(kernel), set()
     for m in (1, 65, 130):
-        bench = device.bench(declared, posed(kernel, m), seed=m)
+        bench = device.bench(declared, posed(kernel, m, dtype), seed=m)
         try:
             program = bench.compile(declared.variant(variant).space().default())
             programs.add(program.path)

@@ -1,0 +1,54 @@
+"""Claims: what clients say of a configuration that was served to them, and what a worker found."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, func, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tilewright.service.store.models.declarative import Base, by_value
+from tilewright.service.store.models.devices import DeviceModel
+from tilewright.service.store.models.jobs import TuningJob
+from tilewright.service.store.models.problems import Problem
+
+
+class ClaimState(StrEnum):
+    """What a worker found: nothing yet, that the configuration is wrong, or that it is right."""
+
+    OPEN = "open"
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+
+
+class Claim(Base):
+    """A client's report that a configuration gave wrong results. Only the outcome of `job` has consequences."""
+
+    __tablename__ = "claims"
+    __table_args__ = (
+        Index(None, "job_id"),
+        Index(None, "created_at"),
+        Index(None, "problem_id", "device_model_id"),
+        Index("ix_claims_confirmed", "device_model_id", postgresql_where=text("state = 'confirmed'")),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("api_keys.id"))  # of the client; None: this machine
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
+    device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"))
+    driver: Mapped[str]  # of the client
+    configuration: Mapped[dict[str, Any]]  # with its variant, as in trials
+    source_hash: Mapped[str]
+    seen: Mapped[str]  # in the client's words
+    job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"))  # that verifies
+    state: Mapped[ClaimState] = mapped_column(by_value(ClaimState, "state"), server_default="open")
+    found: Mapped[str | None]  # in the worker's words
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    settled_at: Mapped[datetime | None]
+
+    problem: Mapped[Problem] = relationship(lazy="raise")
+    device_model: Mapped[DeviceModel] = relationship(lazy="raise")
+    job: Mapped[TuningJob] = relationship(lazy="raise")

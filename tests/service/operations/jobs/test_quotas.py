@@ -1,0 +1,141 @@
+"""What a key may occupy, and what it may not however often it asks."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from desk import SHAPE, request
+from due_schedules import BASE, GEMM, SMALL, due_at, fired_at, jobs_of, wanted
+from sqlalchemy import update
+
+from tilewright.service.errors import CeilingError, ConflictError
+from tilewright.service.operations.access import keys
+from tilewright.service.operations.caller import Caller, Scope, acting_as
+from tilewright.service.operations.jobs.request import request_job
+from tilewright.service.operations.requests import BudgetRequest, KeyRequest
+from tilewright.service.operations.schedules import firing
+from tilewright.service.operations.schedules.schedules import create_schedule, fire_due, run_now, schedule
+from tilewright.service.settings import settings
+from tilewright.service.store import models
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+@pytest.fixture
+def limits(monkeypatch) -> Iterator[None]:
+    """Small quotas."""
+    for name, value in {
+        "OPEN_JOBS_PER_KEY": 3,
+        "QUEUED_SECONDS_PER_KEY": 1000,
+        "SCHEDULES_PER_KEY": 2,
+        "FIRES_PER_MINUTE": 2,
+    }.items():
+        monkeypatch.setenv(f"TILEWRIGHT_{name}", str(value))
+    settings.cache_clear()
+    yield
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+def key(session, name: str = "ci", scope: Scope = Scope.TUNE, **more) -> Caller:
+    token = keys.create_key(session, KeyRequest(name=name, scope=scope, **more)).token
+    return keys.find_key(session, token).caller
+
+
+def ask(session, caller: Caller, m: int, **more):
+    with acting_as(caller, "test"):
+        return request_job(session, request(**{"trials": 1, "shape": SHAPE | {"m": m}} | more))[0]
+
+
+def test_a_key_has_so_many_open_jobs_and_those_of_its_schedules_count(session, limits):
+    ci, other = key(session), key(session, "other")
+    with acting_as(ci, "test"):
+        made = create_schedule(session, wanted(problems=[GEMM, SMALL], enabled=False))
+        run_now(session, made.id)
+    ask(session, ci, 8)
+    with pytest.raises(CeilingError, match="may have 3 jobs"):
+        ask(session, ci, 16)
+    with acting_as(ci, "test"), pytest.raises(ConflictError, match="3 jobs of the key 'ci' are open"):
+        run_now(session, made.id)
+    ask(session, other, 16)
+    admin = key(session, "root", Scope.ADMIN)
+    for m in range(8, 48, 8):
+        ask(session, admin, m, seed=1)
+
+
+def test_a_ceiling_of_the_key_on_open_jobs_holds_for_its_schedules_too(session):
+    with acting_as(key(session, max_open_jobs=1), "test"):
+        made = create_schedule(session, wanted(enabled=False))
+        assert len(run_now(session, made.id)) == 1
+        with pytest.raises(ConflictError, match="at most 1 may be"):
+            run_now(session, made.id)
+
+
+def test_the_seconds_of_open_jobs_are_limited(session, limits):
+    ci = key(session)
+    ask(session, ci, 8, budget=BudgetRequest(seconds=900))
+    with pytest.raises(CeilingError, match="may take 1000 s together"):
+        ask(session, ci, 16, budget=BudgetRequest(seconds=200))
+    with pytest.raises(CeilingError):
+        ask(session, ci, 16, budget=BudgetRequest(trials=60))
+    with pytest.raises(CeilingError):
+        ask(session, ci, 16, budget=BudgetRequest(target_ms=1.0))
+    ask(session, ci, 16, budget=BudgetRequest(seconds=90))
+
+
+def test_a_key_has_so_many_schedules(session, limits):
+    ci = key(session)
+    with acting_as(ci, "test"):
+        made = [create_schedule(session, wanted(name=name)) for name in ("a", "b")]
+        with pytest.raises(CeilingError, match="may have 2 schedules"):
+            create_schedule(session, wanted(name="c"))
+        assert create_schedule(session, wanted(name="a")).id == made[0].id
+    with acting_as(key(session, "other"), "test"):
+        create_schedule(session, wanted(name="c"))
+
+
+def test_priorities_above_the_normal_one_need_the_scope_admin(session):
+    ci = key(session)
+    ask(session, ci, 8, priority=5)
+    with pytest.raises(CeilingError, match="needs a key of scope admin"):
+        ask(session, ci, 16, priority=6)
+    with acting_as(ci, "test"), pytest.raises(CeilingError):
+        create_schedule(session, wanted(priority=9))
+    ask(session, key(session, "root", Scope.ADMIN), 16, priority=9)
+    request_job(session, request(shape=SHAPE | {"m": 24}, priority=9))  # this machine
+
+
+def test_a_key_that_fires_too_often_is_passed_over_with_one_record(session, limits):
+    ci = key(session)
+    made = due_at(session, BASE, overlap="queue")
+    session.execute(update(models.Schedule).values(key_id=ci.key_id))
+    assert fire_due(session, BASE + timedelta(seconds=1)) == 2
+    moment = BASE + timedelta(seconds=30)
+    assert fire_due(session, moment) == 1
+    (skipped,) = fired_at(session, made, "skipped")
+    assert skipped == BASE + timedelta(seconds=2)
+    shown = schedule(session, made)
+    assert "may fire 2 times a minute" in shown.last_reason
+    assert moment + timedelta(seconds=60) < shown.next_at <= moment + timedelta(seconds=62)
+    assert len(jobs_of(session, made)) == 2
+
+
+def test_the_key_that_fired_least_comes_first(session):
+    noisy, quiet = key(session, "noisy"), key(session, "quiet")
+    for place in range(5):
+        due_at(session, BASE + timedelta(seconds=place), name=f"noisy {place}")
+    session.execute(update(models.Schedule).values(key_id=noisy.key_id))
+    honest = due_at(session, BASE + timedelta(seconds=9), name="honest")
+    session.execute(update(models.Schedule).where(models.Schedule.id == honest).values(key_id=quiet.key_id))
+    moment = BASE + timedelta(seconds=9)
+    fire_due(session, moment)  # both have fired nothing: the one that waits for longest
+    fire_due(session, moment)
+    assert fired_at(session, honest) == [moment]
+
+
+def test_a_transaction_of_many_jobs_ends_and_the_rest_follows(session, monkeypatch):
+    monkeypatch.setattr(firing, "JOBS_AT_ONCE", 4)
+    made = due_at(session, BASE, overlap="queue", problems=[GEMM, SMALL])
+    moment = BASE + timedelta(seconds=4)
+    assert [fire_due(session, moment) for _ in range(4)] == [2, 2, 1, 0]
+    assert len(jobs_of(session, made)) == 10
