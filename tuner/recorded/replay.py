@@ -19,7 +19,7 @@ from tilewright.tuner.recorded.recordings import Entry, Recording
 _ROOMY = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 40)
 """Limits that exclude nothing: what was recorded did run."""
 
-_LATE = frozenset({Outcome.LAUNCH_FAILED, Outcome.TIMED_OUT, Outcome.DEVICE_LOST})
+_LATE = frozenset({Outcome.LAUNCH_FAILED, Outcome.TIMED_OUT, Outcome.DEVICE_LOST, Outcome.INTERRUPTED})
 
 
 def replay_kernel(recording: Recording) -> Kernel:

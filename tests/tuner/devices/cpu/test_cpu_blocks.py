@@ -37,7 +37,7 @@ def test_each_process_runs_its_part_of_the_blocks_and_one_array_holds_all_result
     program = bench.compile(configuration("good"))
     output_of(bench._command(program, f"verify {bench._processes(program)} 255 0", "out"), 60.0)
     for launch in (0, 1):
-        found = np.fromfile(bench._folder.path / f"out.{ROW_SUM.output.name}.{launch}", np.float32)
+        found = np.fromfile(bench._results_folder / f"out.{ROW_SUM.output.name}.{launch}", np.float32)
         assert sorted(Counter(found).values()) == [7, 7, 7, 8, 8]
         assert np.array_equal(found[5:], found[:-5])
     bench.close()
