@@ -49,6 +49,13 @@ def count() -> int:
     return number.value
 
 
+def driver_words() -> str:
+    """The CUDA that the driver is made for; NVML, which says its own version, is not in every installation."""
+    version = ctypes.c_int()
+    call("cuDriverGetVersion", ctypes.byref(version))
+    return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+
+
 @cache
 def gpu_place(ordinal: int) -> TargetDevice:
     """The GPU of that number, as CUDA counts those that are visible; raises WrongDeviceError where there is none."""

@@ -31,6 +31,7 @@ from tilewright.tuner.runtime.errors import (
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
@@ -224,13 +225,16 @@ class Runtime:
         """Every configuration in use that was not verified at its shape, and what its check said."""
         return self._uses.listed()
 
-    def withdrawn(self, use: FirstUse, _finding: Finding) -> None:
+    def withdrawn(self, use: FirstUse, finding: Finding) -> None:
         """What a runtime does when a configuration that it uses was found wrong: another one serves the problem.
 
-        It is called once for each configuration. Whoever is to be told of it (a service, by a claim) is told here.
+        It is called once for each configuration. The service is told of it by a claim, which a worker verifies.
         """
         with self._lock:
             self._choices.pop((use.problem, use.place.slug), None)
+        if self._service:
+            driver = "" if use.place.slug.startswith("cpu") else driver_words()
+            self._service.claim(use.kernel, use.problem, use.place, driver, use.choice.configuration, str(finding))
 
     def pin(
         self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None

@@ -101,6 +101,7 @@ BODIES: Mapping[str, Any] = {
         "max_open_jobs": 3,
     },
     "rotate_key": {"grace_s": 1.5},
+    "retry_trials": {"trial": None},
     "report_claim": PROBLEM
     | {
         "device_model": "nvidia-h200",

@@ -15,6 +15,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.service import Service
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -52,6 +53,23 @@ def test_a_wrong_configuration_is_withdrawn_and_the_next_call_is_right(tmp_path,
         launch(a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
     assert launch.choice("cpu").match == "default"
+
+
+def test_the_service_is_told_of_a_wrong_configuration_once(tmp_path, wrong_gemm, monkeypatch):
+    told = []
+    monkeypatch.setattr(Service, "claim", lambda _self, *claimed: told.append(claimed))
+    monkeypatch.setattr(Service, "ask", lambda *_: None)
+    runtime = runtime_of(tmp_path, wrong_gemm, url="http://127.0.0.1:9")
+    launch = runtime.best("gemm", **SHAPE)
+    a, b, c = operands()
+    with pytest.warns(WrongResultWarning):
+        launch(a, b, c)
+    with pytest.warns(UntunedWarning):
+        launch(a, b, c)
+    [(kernel, problem, place, driver, configuration, seen)] = told
+    assert (kernel.name, problem, place, driver) == ("gemm", GEMM.problem(SHAPE), host_place(), "")
+    assert configuration == TILED
+    assert "out of bounds" in seen
 
 
 def test_where_only_results_of_tuning_are_wanted_nothing_replaces_it(tmp_path, wrong_gemm):

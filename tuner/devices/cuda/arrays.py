@@ -185,7 +185,7 @@ class ProblemArrays:
         """Resets what the kernel writes: outputs are poisoned with NaN, inout arrays get their first values."""
         for name, tensor in self._tensors.items():
             if not tensor.is_read(self.problem):
-                finite = _FINITE_BYTES[self._place_of_kind // 2 % 2]
+                finite = _FINITE_BYTES[self.kinds.index(self.case.kind) // 2 % 2]
                 byte = finite if self._takes_finite(tensor) else POISON
                 self.device.fill(self.addresses[name], self._sizes[name], byte)
                 poison = self.case.expected.poison(tensor) if self.case.expected else None
@@ -200,36 +200,8 @@ class ProblemArrays:
     def _takes_finite(self, tensor: Tensor) -> bool:
         """Whether an output of this case holds no NaN before a launch: only where all of it is written, and known."""
         is_known = self.kernel.reference is not None and self.kernel.check is None
-        is_second = self._place_of_kind % 2 == 1
+        is_second = self.kinds.index(self.case.kind) % 2 == 1
         return is_second and is_known and tensor.layout(self.problem).is_dense
-
-    @property
-    def _place_of_kind(self) -> int:
-        """Of the inputs in use among the kinds; that of the first where they were drawn again."""
-        return self.kinds.index(self.case.kind) if self.case.kind in self.kinds else 0
-
-    @property
-    def can_draw_again(self) -> bool:
-        """Whether further inputs and what they give are made quickly, and there is room for them."""
-        return (
-            self._references.are_quick
-            and case_bytes(self.kernel, self.problem) < self.device.free_bytes() * _ROOM_SHARE
-        )
-
-    def reset_for_timing(self) -> None:
-        """Before launches that are timed: written arrays as before a launch; enqueued, and not waited for."""
-        for name, tensor in self._tensors.items():
-            if tensor.role == "inout":
-                self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
-            elif not tensor.is_read(self.problem):
-                self.device.fill(self.addresses[name], self._sizes[name], POISON)
-                if name in self.case.references:
-                    self._comparison.poison(tensor, self.case.references[name])
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether a launch reads what the one before it has written, so that nobody knows what several leave."""
-        return any(tensor.role == "inout" for tensor in self._tensors.values())
 
     def scalars(self) -> Mapping[str, float]:
         """What is passed with the inputs in use."""
@@ -240,7 +212,6 @@ class ProblemArrays:
         case = case or self.case
         case.counts = expected.counts(case.kind)
         held = self._references.held(expected)
-        self._comparison.hide(held or {})
         case.references, case.verified = held or {}, expected.verified
         case.expected = expected if held is None else None
 
@@ -321,7 +292,6 @@ class ProblemArrays:
         width = bound_width(self.kernel, self.problem, kind)
         if held is not None:
             case.references = {self.kernel.output.name: replace(held, factor=width * held.factor)}
-            self._comparison.hide(case.references)
         elif self.kernel.reference is not None or self.kernel.check is not None:
             self.expect(expected_of(self.kernel, self.problem, host, scalars).widened(width), case)
         return case

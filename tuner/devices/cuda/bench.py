@@ -15,7 +15,7 @@ from tilewright.kernels.kernel import Argument, Kernel, Launch, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
-from tilewright.tuner.arrays import HostArray, drawn_again, scalar_values
+from tilewright.tuner.arrays import HostArray, scalar_values
 from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays, needed_bytes
@@ -45,15 +45,11 @@ _ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few l
 _PACKS = 3  # of which the shortest counts
 _LONG_ENOUGH_MS = 1.5 * SAMPLE_MS  # in the verifying launch: one makes a sample, and none is spent to find that out
 _REPEATED_S, _MOST_REPEATED = 0.02, 64  # launches of one that may win, each verified: a rare fault is not the first's
-_MOST_RATIO, _SLACK_MS = 2.0, 0.02  # a launch by itself meets cold code, and Python's time where the GPU has to wait
-_MOST_NEW = 4  # inputs to hold a fast launch against
 _LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
 
 class CudaBench(Bench):
     """See `device.Bench`. The arrays stay on the GPU from here to `close`."""
-
-    _timed_kind: str | None = None  # None: the first
 
     def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
         self.device, self.kernel, self.problem = device, kernel, problem
@@ -301,101 +297,32 @@ class CudaBench(Bench):
             mine.fill()
             self.device.synchronize()
             mine.launch_ms = self.device.times_ms(self._launch_of(mine), 1)[0]
-            mine.fresh_ms = min(mine.fresh_ms, mine.launch_ms)
             mine.is_loaded = True
-            verification = self._inspected(mine)
-        return replace(verification, launch_ms=mine.launch_ms)
-
-    def _inspected(self, mine: CudaExecutable) -> Verification:
-        """The outputs after the last launch; TrialFailure(WRONG_RESULT) where something else was written."""
-        inspection = self.arrays.inspect(mine.configuration)
-        trespasses = inspection.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
-        if trespasses:
-            self.arrays.reset_all()
-            if mine.workspace:
-                mine.workspace.reset()
-            raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
-        return inspection.verification
+            inspection = self.arrays.inspect(mine.configuration)
+            trespasses = inspection.trespasses() + (mine.workspace.trespasses() if mine.workspace else [])
+            if trespasses:
+                self.arrays.reset_all()
+                if mine.workspace:
+                    mine.workspace.reset()
+                raise TrialFailure(Outcome.WRONG_RESULT, "out of bounds: " + "; ".join(trespasses))
+        return replace(inspection.verification, launch_ms=mine.launch_ms)
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
-        """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself.
-
-        Outputs are poisoned ahead of each sample; `inspect` looks at what the last one has left.
-        TrialFailure(WRONG_RESULT) where launches with other inputs take much longer.
-        """
+        """Times of one launch, ms. Cold: after a read of twice the L2 cache, each launch by itself."""
         mine = _mine(executable)
         with self.device.launching():
-            self.arrays.use(self._timed_kind or self.arrays.kinds[0])  # power, and the clock, depend on the numbers
+            self.arrays.use(self.arrays.kinds[0])  # power, and so the clock, depends on the numbers
             mine.fill()
-            samples = self._cold(mine, count) if l2 == "cold" else self._warm(mine, count)
-        self._hold_against_new(mine, min(samples))
-        return samples
-
-    def _cold(self, mine: CudaExecutable, count: int) -> list[float]:
-        def before() -> None:
-            self.arrays.reset_for_timing()
-            self._flush()
-
-        return self.device.times_ms(mine.enqueue, count, before=before)
-
-    def _warm(self, mine: CudaExecutable, count: int) -> list[float]:
-        if not mine.batch:
-            self._choose_batch(mine)
-        while True:
-            samples = self._batches(mine, count)
-            mine.launch_ms = min(samples)
-            if mine.batch == _MAX_BATCH or min(samples) * mine.batch >= _ENOUGH * SAMPLE_MS:
-                return samples
-            self._set_batch(mine, min(samples))  # more than before
-
-    def inspect(self, executable: Executable) -> Verification | None:
-        """What the last timed launch has left in outputs that were poisoned; None of a library's call.
-
-        TrialFailure(WRONG_RESULT) where something else was written.
-        """
-        mine = _mine(executable)
-        if mine.configuration is None:
-            return None
-        with self.device.launching():
-            if self.arrays.accumulates:
-                self.arrays.reset_for_timing()
-                self._launch_of(mine)()
-            return self._inspected(mine)
-
-    def renew(self, turn: int) -> None:
-        """Inputs that are drawn from another seed, in odd turns, where they and what they give are made quickly."""
-        again = drawn_again(self.arrays.kinds[0], 1)
-        with self.device.launching():
-            self._timed_kind = again if turn % 2 and self.arrays.can_draw_again else None
-        self._use(self._timed_kind or self.arrays.kinds[0])
-
-    def _hold_against_new(self, mine: CudaExecutable, repeated_ms: float) -> None:
-        """Raises TrialFailure where launches with inputs that it did not have before take longer than repeated ones."""
-        most_ms, kept = _MOST_RATIO * repeated_ms + _SLACK_MS, mine.launch_ms
-        if mine.configuration is None or mine.fresh_ms <= most_ms:
-            return
-        for kind in self._unseen():
-            verification = self._verify_with(kind, mine)
-            if not verification.is_right:
-                raise TrialFailure(Outcome.WRONG_RESULT, verification.message())
-            if mine.fresh_ms <= most_ms:
-                break
-        mine.launch_ms = kept
-        self._use(self._timed_kind or self.arrays.kinds[0])
-        with self.device.launching():
-            mine.fill()
-        if mine.fresh_ms > most_ms:
-            raise TrialFailure(
-                Outcome.WRONG_RESULT,
-                f"a launch with new inputs takes {mine.fresh_ms:.3g} ms, and one of many with the same inputs "
-                f"{repeated_ms:.3g} ms: it does not compute each time",
-            )
-
-    def _unseen(self) -> list[str]:
-        """Kinds of inputs to hold a fast launch against: drawn anew where that is quick, else those that are there."""
-        if not self.arrays.can_draw_again:
-            return list(self.arrays.kinds[1 : 1 + _MOST_NEW])
-        return [drawn_again(self.arrays.kinds[0], 2 + number) for number in range(_MOST_NEW)]  # 1 is for the finals
+            if l2 == "cold":
+                return self.device.times_ms(mine.enqueue, count, before=self._flush)
+            if not mine.batch:
+                self._choose_batch(mine)
+            while True:
+                samples = self._batches(mine, count)
+                mine.launch_ms = min(samples)
+                if mine.batch == _MAX_BATCH or min(samples) * mine.batch >= _ENOUGH * SAMPLE_MS:
+                    return samples
+                self._set_batch(mine, min(samples))  # more than before
 
     def library(self) -> CudaExecutable | None:
         """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
@@ -478,8 +405,7 @@ class CudaBench(Bench):
         step = executable.graph.replay if executable.graph else executable.enqueue
         if executable.launch_ms < _LONG_MS:
             step()  # keeps the GPU busy while the first sample is being enqueued
-        times_ms = self.device.times_ms(step, count, before=self.arrays.reset_for_timing)
-        return [time_ms / executable.batch for time_ms in times_ms]
+        return [time_ms / executable.batch for time_ms in self.device.times_ms(step, count)]
 
     def _flush(self) -> None:
         start = int(self._flush_memory)

@@ -33,38 +33,19 @@ __device__ __forceinline__ size_t place_of(size_t i, word64 rows, word64 columns
   return row / rows * stride + row % rows * pitch + i % columns;
 }
 
-// What bytes 8 i to 8 i + 7 of a reference are held turned by: a kernel that looks for what is right finds noise. Odd.
-__device__ __forceinline__ word64 mask_of(word64 i, word64 key) {
-  word64 mixed = (i + key) * 0x9e3779b97f4a7c15ull;
-  mixed = (mixed ^ (mixed >> 32)) * 0xd6e8feb86659fd93ull;
-  mixed = (mixed ^ (mixed >> 32)) * 0xd6e8feb86659fd93ull;
-  return mixed ^ (mixed >> 32);
-}
-
-__device__ __forceinline__ unsigned char mask_byte(word64 at, word64 key) {
-  return static_cast<unsigned char>(mask_of(at / 8, key) >> 8 * (at % 8));
-}
-
-// Turns every byte by its mask, in place.
-extern "C" __global__ void mask(unsigned char* bytes, word64 count, word64 key) {
-  for (size_t i = first_index(); i < count; i += index_step()) bytes[i] ^= mask_byte(i, key);
-}
-
 // answer[0]: the bits of the worst ratio (ratios are not negative, so their bits order as they do); answer[1]: how many
-// ratios are over c; answer[2]: the least index among those. All three tensors lie alike; `value` is masked.
+// ratios are over c; answer[2]: the least index among those. All three tensors lie alike.
 extern "C" __global__ void compare(const REAL* out, const double* value, const double* magnitude, double factor,
                                    double underflow, double c, double unit_roundoff, double smallest_normal,
-                                   double overflow, word64 key, word64 count, word64 rows, word64 columns,
-                                   word64 stride, word64 pitch, word64* answer) {
+                                   double overflow, word64 count, word64 rows, word64 columns, word64 stride, word64 pitch,
+                                   word64* answer) {
   const Rounding rounding = {unit_roundoff, smallest_normal, overflow};
   double worst = 0.0;
   word64 wrong = 0, first = ~0ull;
   for (size_t i = first_index(); i < count; i += index_step()) {
     const size_t at = place_of(i, rows, columns, stride, pitch);
     const double bound = (magnitude[at] + underflow) * factor;
-    const word64 bits = static_cast<word64>(__double_as_longlong(value[at])) ^ mask_of(at, key);
-    const double right = __longlong_as_double(static_cast<long long>(bits));
-    const double ratio = bound_ratio(Sum(out[at]), right, bound, c, rounding);
+    const double ratio = bound_ratio(Sum(out[at]), value[at], bound, c, rounding);
     worst = fmax(worst, ratio);
     if (ratio > c) {
       ++wrong;
@@ -80,13 +61,13 @@ extern "C" __global__ void compare(const REAL* out, const double* value, const d
 }
 
 // The same of integers, `bytes` each: any that differs is wrong, and infinitely so.
-extern "C" __global__ void compare_exactly(const unsigned char* out, const unsigned char* value, word64 key,
-                                           word64 bytes, word64 count, word64 rows, word64 columns, word64 stride, word64 pitch,
+extern "C" __global__ void compare_exactly(const unsigned char* out, const unsigned char* value, word64 bytes,
+                                           word64 count, word64 rows, word64 columns, word64 stride, word64 pitch,
                                            word64* answer) {
   for (size_t i = first_index(); i < count; i += index_step()) {
     const size_t at = place_of(i, rows, columns, stride, pitch) * bytes;
     bool differs = false;
-    for (unsigned k = 0; k < bytes; ++k) differs |= out[at + k] != (value[at + k] ^ mask_byte(at + k, key));
+    for (unsigned k = 0; k < bytes; ++k) differs |= out[at + k] != value[at + k];
     if (differs) {
       atomicMax(answer, 0x7ff0000000000000ull);
       atomicAdd(answer + 1, 1ull);
@@ -95,14 +76,12 @@ extern "C" __global__ void compare_exactly(const unsigned char* out, const unsig
   }
 }
 
-// Integers that are all wrong, and do not tell what is right: no integer is NaN, which would say that nobody has written
-// it. `key` is the masked reference's, `turn` is another number.
-extern "C" __global__ void poison(unsigned char* out, const unsigned char* value, word64 key, word64 turn, word64 bytes,
-                                  word64 count, word64 rows, word64 columns, word64 stride, word64 pitch) {
+// Integers that are all wrong, in every bit: no integer is NaN, which would say that nobody has written it.
+extern "C" __global__ void poison(unsigned char* out, const unsigned char* value, word64 bytes, word64 count, word64 rows,
+                                  word64 columns, word64 stride, word64 pitch) {
   for (size_t i = first_index(); i < count; i += index_step()) {
     const size_t at = place_of(i, rows, columns, stride, pitch) * bytes;
-    for (unsigned k = 0; k < bytes; ++k)
-      out[at + k] = static_cast<unsigned char>(value[at + k] ^ mask_byte(at + k, key) ^ (mask_byte(at + k, turn) | 1));
+    for (unsigned k = 0; k < bytes; ++k) out[at + k] = static_cast<unsigned char>(~value[at + k]);
   }
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ ANSWER_WORDS = 4
 changed."""
 
 _NOTHING_WRONG = 2**64 - 1
-_WIDE_BYTES = 8
 
 
 class CheckKernels:
@@ -42,14 +40,13 @@ class CheckKernels:
     def __init__(self, device: CudaContext, dtype: str) -> None:
         source = resolved(Path(__file__).with_name("check.cu"))
         cubin = device.compile(device.compilation(source, real_macros(dtype), "compare")).cubin
-        self.compare: Function = device.load(cubin, "compare", "PPPddddddQQQQQQP")
-        self.compare_exactly: Function = device.load(cubin, "compare_exactly", "PPQQQQQQQP")
-        self.poison: Function = device.load(cubin, "poison", "PPQQQQQQQQ")
+        self.compare: Function = device.load(cubin, "compare", "PPPddddddQQQQQP")
+        self.compare_exactly: Function = device.load(cubin, "compare_exactly", "PPQQQQQQP")
+        self.poison: Function = device.load(cubin, "poison", "PPQQQQQQ")
         self.count_damage: Function = device.load(cubin, "count_damage", "PQP")
         self.count_gap_damage: Function = device.load(cubin, "count_gap_damage", "PQQQQQQQP")
         self.fingerprint: Function = device.load(cubin, "fingerprint", "PQP")
         self.read_through: Function = device.load(cubin, "read_through", "PQP")
-        self.mask: Function = device.load(cubin, "mask", "PQQ")
         self.widen: Function = device.load(cubin, "widen", "PPQi")
 
 
@@ -61,23 +58,13 @@ class OutputChecks:
     ) -> None:
         self._device, self._kernel, self._problem, self._addresses = device, kernel, problem, addresses
         self._checks, self._by_dtype = checks, {problem.dtype: checks}
-        self._key = secrets.randbits(63)
         for dtype in {tensor.dtype_for(problem) for tensor in kernel.outputs} & REAL.keys() - {problem.dtype}:
             self._by_dtype[dtype] = CheckKernels(device, dtype)
 
     def poison(self, tensor: Tensor, held: HeldReference) -> None:
         """Makes all components of an output wrong, where NaN does not: of integers."""
         if held.magnitude is None:
-            out, value, *places = self._places(tensor, held.value)
-            self._checks.poison.enqueue(CHECK_LAUNCH, out, value, self._key, secrets.randbits(64), *places)
-
-    def hide(self, references: Mapping[str, HeldReference]) -> None:
-        """Masks what outputs must be, in place and for as long as it is held: kernels share the memory with it."""
-        for tensor in self._kernel.outputs:
-            if tensor.name in references:
-                held, elements = references[tensor.name], tensor.layout(self._problem).elements
-                bytes_ = _WIDE_BYTES if held.magnitude is not None else ITEM_BYTES[tensor.dtype_for(self._problem)]
-                self._checks.mask.enqueue(CHECK_LAUNCH, int(held.value), bytes_ * elements, self._key)
+            self._checks.poison.enqueue(CHECK_LAUNCH, *self._places(tensor, held.value))
 
     def prepare(self, words: np.ndarray[Any, Any]) -> None:
         """Sets the first words, ANSWER_WORDS for each output, to what they are where nothing is wrong."""
@@ -111,14 +98,14 @@ class OutputChecks:
         out, value, bytes_, *places = self._places(tensor, held.value)
         dtype, layout = tensor.dtype_for(self._problem), tensor.layout(self._problem)
         if held.magnitude is None:
-            self._checks.compare_exactly.enqueue(CHECK_LAUNCH, out, value, self._key, bytes_, *places, answers)
+            self._checks.compare_exactly.enqueue(CHECK_LAUNCH, out, value, bytes_, *places, answers)
         else:
             rounding = rounding_of(dtype, held.terms)
             self._by_dtype[dtype].compare.enqueue(
                 CHECK_LAUNCH,
                 *(out, value, int(held.magnitude), held.factor, underflow(dtype), C_DEFAULT),
                 *(rounding.unit_roundoff, rounding.smallest_normal, rounding.overflow),
-                *(self._key, *places, answers),
+                *(*places, answers),
             )
         if layout.is_dense:
             return
@@ -142,21 +129,5 @@ class OutputChecks:
         got, expected = np.zeros(1, dtype), np.zeros(1, np.float64 if dtype in REAL else dtype)
         self._device.download(self._addresses[tensor.name] + at * got.itemsize, got)
         self._device.download(int(held.value) + at * expected.itemsize, expected)
-        expected = _unmasked(expected, at, self._key)
         kind = float if dtype in REAL else int
         return Verification(ratio, answer[1], first, got=kind(got[0]), expected=kind(expected[0]), tensor=name)
-
-
-def _unmasked(number: np.ndarray[Any, Any], element: int, key: int) -> np.ndarray[Any, Any]:
-    """One element of a masked reference as it was; check.cu has the mask."""
-    size = number.itemsize
-    masks = ((_mask_of((element * size + k) // 8, key) >> 8 * ((element * size + k) % 8)) & 0xFF for k in range(size))
-    mask = np.frombuffer(bytes(masks), np.uint8)
-    return (number.view(np.uint8) ^ mask).view(number.dtype)
-
-
-def _mask_of(place: int, key: int) -> int:
-    mixed = (place + key) * 0x9E3779B97F4A7C15 & _NOTHING_WRONG
-    for _ in range(2):
-        mixed = (mixed ^ (mixed >> 32)) * 0xD6E8FEB86659FD93 & _NOTHING_WRONG
-    return mixed ^ (mixed >> 32)

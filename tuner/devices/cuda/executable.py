@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +17,7 @@ from tilewright.tuner.outcome import Resources
 class CudaExecutable:
     """A loaded configuration, or the library's call; `enqueue` launches it once on the device's stream.
 
-    `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`. `fresh_ms`:
-    of its fastest launch with poisoned outputs that was looked at.
+    `batch` launches make one warm sample, by `graph` where they are several, for an estimated `launch_ms`.
     `is_loaded`: it was launched before. `fill` copies inputs to its constant memory. `pack` makes what is `kept` of an
     input that launches find packed. `is_comparable`: see `LibraryCall`. `enqueue_with` launches it with other scalars,
     and one array for two.
@@ -30,7 +28,6 @@ class CudaExecutable:
     compile_ms: float
     configuration: Configuration | None = None
     launch_ms: float = 0.0
-    fresh_ms: float = math.inf
     is_loaded: bool = False
     batch: int = 0
     graph: LaunchGraph | None = field(default=None, repr=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,11 +20,11 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.cache import write_whole
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
+from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.launcher import place_of
 
 FORMAT = "tilewright-lock/1"
@@ -59,14 +58,7 @@ def environment(device: torch.device) -> dict[str, str]:
         return facts | {"device_model": cpu.model.slug, "driver": "host", "compiler": compiler}
     compiler = f"nvrtc {nvrtc.version()}" if nvrtc.is_available() else "nvcc"
     slug = place_of(f"cuda:{device.index or 0}").slug
-    return facts | {"device_model": slug, "driver": _driver(), "compiler": compiler}
-
-
-def _driver() -> str:
-    """The CUDA that the driver is made for; NVML, which says its own version, is not in every installation."""
-    version = ctypes.c_int()
-    call("cuDriverGetVersion", ctypes.byref(version))
-    return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    return facts | {"device_model": slug, "driver": driver_words(), "compiler": compiler}
 
 
 def structure(model: nn.Module) -> str:

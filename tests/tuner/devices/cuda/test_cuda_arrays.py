@@ -11,7 +11,7 @@ import pytest
 from contracts.host_compiler import needs_compiler
 from contracts.tally import LIMIT, PROBLEM, TALLY, UNTOLD
 
-from tilewright.tuner.arrays import drawn_again, random_arrays
+from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays
 from tilewright.tuner.loop.expected import expected_by
@@ -244,38 +244,3 @@ def test_a_changed_byte_of_an_input_and_a_write_beside_an_array_of_bytes_are_fou
         "1 words of 4 bytes beside keys were written",
         "the input keys was changed",
     ]
-
-
-@pytest.mark.parametrize("kernel", ["arrays", "untold"])
-def test_neither_what_outputs_must_be_nor_their_poison_tells_a_kernel_what_is_right(request, kernel):
-    arrays = request.getfixturevalue(kernel)
-    arrays.reset_written()
-    poison = at(arrays.addresses["is_large"], 1001, np.int32).copy()
-    computed(arrays)
-    assert arrays.inspect().verification.is_right
-    right = arrays.outputs()
-    for name, dtype in {"scaled": np.float64, "is_large": np.int32, "total": np.int64}.items():
-        held = at(int(arrays.case.references[name].value), 1001, dtype)
-        assert np.mean(held == right[name]) < 0.01, name
-    assert not np.any(poison == right["is_large"])
-    assert not np.all(~poison == right["is_large"])
-    arrays.reset_written()
-    assert not np.array_equal(at(arrays.addresses["is_large"], 1001, np.int32), poison)  # another one each time
-
-
-def test_written_arrays_are_as_before_a_launch_ahead_of_one_that_is_timed(arrays):
-    computed(arrays)
-    arrays.reset_for_timing()
-    assert np.isnan(at(arrays.addresses["scaled"], 1001, np.float32)).all()
-    assert arrays.inspect().verification.wrong >= 1001
-    computed(arrays)
-    assert arrays.inspect().verification.is_right
-
-
-def test_inputs_that_are_drawn_again_are_others_with_what_they_give(arrays):
-    first = at(arrays.addresses["keys"], 1001, np.uint8).copy()
-    arrays.use(drawn_again(arrays.kinds[0], 1))
-    assert not np.array_equal(at(arrays.addresses["keys"], 1001, np.uint8), first)
-    assert verified(arrays).is_right
-    arrays.use(arrays.kinds[0])
-    assert np.array_equal(at(arrays.addresses["keys"], 1001, np.uint8), first)

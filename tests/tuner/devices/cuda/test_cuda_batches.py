@@ -57,9 +57,6 @@ class MadeArrays:
     def use(self, kind):
         assert kind == KIND
 
-    def reset_for_timing(self):
-        pass
-
 
 def sampled(launch_ms, count=3, *, verifying_ms=None, stalls=()):
     """The samples, the executable and the device."""
