@@ -17,8 +17,10 @@ from factories import Rows
 from hostile import BODIES, PROBLEM, Operation, Sent
 from sqlalchemy import Engine, text
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.service.api.problems import LONGEST, MOST_FIELDS
 from tilewright.service.app import create_app
+from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
 from tilewright.service.operations.best import answer as best_answer
 from tilewright.service.operations.best_cache.watch import BestWatch
@@ -26,6 +28,7 @@ from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Base
+from tilewright.tuner.predict.shipped import shipped_models
 
 DOCUMENT = json.loads((Path(__file__).parent / "openapi.json").read_text(encoding="utf-8"))
 INSIDE = ("Traceback", "sqlalchemy", "psycopg", "site-packages", "SELECT ", "INSERT ", "tilewright/service")
@@ -215,9 +218,10 @@ def test_a_batch_does_not_have_more_spaces_enumerated_than_fit_its_time(seeded, 
     """The default of a softmax over an odd row fits nowhere; a batch may hold a thousand such."""
     odd = {"shapes": [{"m": 8, "n": 2 * place + 1001} for place in range(8)], "device_model": "nvidia-h200"}
     assert seeded.caller.post("/v1/kernels/softmax/best:batch", json=odd).is_success
+    kernel, limits = catalogue().get("softmax"), shipped_models()["nvidia-h200"][1]
+    queries = [best_answer.BestQuery(kernel, kernel.problem(one), "nvidia-h200", limits) for one in odd["shapes"]]
+    assert len(best_answer.default_answers(queries)) == 8
     monkeypatch.setattr(best_answer, "MOST_POINTS", 700)
-    answer = seeded.caller.post("/v1/kernels/softmax/best:batch", json=odd)
-    is_sound(answer, "too many")
-    assert answer.json()["errors"][0]["pointer"] == "#/shapes"
-    odd["shapes"] = odd["shapes"][:3]
-    assert seeded.caller.post("/v1/kernels/softmax/best:batch", json=odd).is_success
+    with pytest.raises(InvalidRequestError, match="ask for fewer such shapes"):
+        best_answer.default_answers(queries)
+    assert len(best_answer.default_answers(queries[:3])) == 3
