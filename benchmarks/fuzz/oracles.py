@@ -301,7 +301,7 @@ def judged(out: Tensor, right: Right, dtype: torch.dtype, *, is_whole: bool) -> 
         rounding = torch.where(exact, (value.to(stored).double() - value).abs(), rounding)
     error = ((got - value).abs() - rounding).clamp(min=0.0)
     ratio = torch.where(error == 0, 0.0, error / bound)
-    edge = limits.max + ROUNDOFF[stored] * 2.0 ** math.floor(math.log2(limits.max))  # what rounds to infinity
+    edge = limits.max + ROUNDOFF[stored] * 2.0 ** (math.frexp(limits.max)[1] - 1)  # what rounds to infinity
     overflows = got.isinf() & (got * value > 0) & (value.abs() + BOUNDS * bound >= edge) & is_narrow
     ratio = torch.where(got.isfinite(), ratio, math.inf).masked_fill(overflows, 0.0)
     same = (got == value) | (got.isnan() & value.isnan())

@@ -142,6 +142,14 @@ def test_only_what_rounds_to_infinity_may_be_infinite(benchmark_module, right, g
     assert bool(findings.wrong) == is_wrong
 
 
+def test_numbers_near_the_end_of_every_dtype_are_judged(benchmark_module):
+    oracles = benchmark_module("fuzz.oracles")
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        one = torch.ones(1, dtype=torch.float64)
+        right = oracles.Right(one, torch.full_like(one, 1e-9), one)
+        assert not oracles.judged(torch.ones(1, dtype=dtype), right, dtype, is_whole=False).wrong
+
+
 @pytest.mark.parametrize(("dtype", "options"), [("float32", {"accuracy": "tf32"}), ("float16", {})])
 def test_subnormal_factors_are_as_coarse_as_tensor_cores_have_them(benchmark_module, dtype, options):
     oracles, problem = benchmark_module("fuzz.oracles"), catalogue().get("gemm").problem
