@@ -112,6 +112,7 @@ class _Lane:
         self._name = name
         self._turns: OrderedDict[str, deque[Work]] = OrderedDict()  # by caller: whose turn is next comes first
         self._later: deque[Work] = deque()
+        self._last_later: str | None = None  # whose turn it was last of those that nobody waits for
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
@@ -198,12 +199,17 @@ class _Lane:
                         self._turns.move_to_end(caller)
                         own.rotate(-1)
                         return own[-1]
-                while self._later and self._later[0].is_done:
-                    self._later.popleft()
+                self._later = deque(work for work in self._later if not work.is_done)
                 if self._later:
-                    return self._later[0]
+                    return self._next_later()
                 self._changed.wait()
             return None
+
+    def _next_later(self) -> Work:
+        """The first of another caller than the last time, so that a page of cells does not keep off a batch's rest."""
+        chosen = next((work for work in self._later if work.caller != self._last_later), self._later[0])
+        self._last_later = chosen.caller
+        return chosen
 
     def _run(self) -> None:
         self._started()
