@@ -100,7 +100,7 @@ COMMANDS = {
     "tables": Command(
         "Tune and look up", "tables:app", "Tables: configurations for every size of an axis. Tune, show."
     ),
-    "jobs": Command("Jobs", "jobs:app", "Tuning jobs: list, show, cancel, trials."),
+    "jobs": Command("Jobs", "jobs:app", "Tuning jobs: list, show, cancel, retry, trials."),
     "report": Command(
         "Results",
         "report:report",

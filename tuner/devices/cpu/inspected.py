@@ -18,7 +18,7 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.expected import Expected
 from tilewright.tuner.outcome import Outcome
 
-MOST_RATIO, SLACK_S = 2.5, 1e-5
+MOST_RATIO, SLACK_S = 4.0, 2e-5
 """A launch with new inputs, the fastest of some, may take so many times as long as one of many, and that much longer:
 code, page tables and branches are cold, and other programs take the caches. A sample is one launch or five and more, so
 that one which computes once in a sample is farther off."""
