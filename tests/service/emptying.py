@@ -8,6 +8,7 @@ from __future__ import annotations
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.service.operations import registry
 from tilewright.service.store.models import Base
 
@@ -37,4 +38,4 @@ def empty(engine: Engine, kernels: object) -> None:
             connection.exec_driver_sql(WITHOUT_KERNELS)
     if is_changed:
         with Session(engine) as session, session.begin():
-            registry.register_kernels(session, registry.catalogue())
+            registry.register_kernels(session, catalogue())  # whatever folders a test has named
