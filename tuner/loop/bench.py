@@ -93,10 +93,6 @@ class Bench(ABC):
         """One verification for each kind of inputs; None where there is one kind, or the result cannot be read."""
         return None
 
-    def inspect(self, executable: Executable) -> Verification | None:  # noqa: ARG002
-        """What the last launch of the last `sample` left; None where `sample` looks at that itself, or nobody can."""
-        return None
-
     def renew(self, turn: int) -> None:  # noqa: B027 - a device with one set of inputs has nothing to change
         """Changes what is timed from here on to other inputs of the same kind, by the parity of `turn`."""
 

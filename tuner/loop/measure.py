@@ -77,9 +77,6 @@ class Samples(Protocol):
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         """See `device.Bench`."""
 
-    def inspect(self, executable: Executable) -> Verification | None:
-        """See `device.Bench`."""
-
     def state(self) -> DeviceState:
         """See `device.Bench`."""
 
@@ -136,9 +133,6 @@ class _Trial:
             extra = 1 if side_l2 == "warm" else 0
             side = checked_samples(self.bench, executable, side_l2, plan.side_samples + extra)[extra:]
             timings[side_l2] = timing(side, side_l2)
-        left = self.bench.inspect(executable)
-        if left is not None and not left.is_right:
-            return self.failed(Outcome.WRONG_RESULT, f"after the last timed launch: {left.message()}")
         return Evaluation(
             Outcome.MEASURED,
             warm=timings.get("warm"),

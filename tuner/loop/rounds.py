@@ -98,9 +98,6 @@ def _rounds(
         for contestant in contestants[shift:] + contestants[:shift]:
             try:
                 samples = once_more(checked_samples, bench, contestant.executable, ranking_l2, plan.final_samples)
-                left = once_more(bench.inspect, contestant.executable)
-                if left is not None and not left.is_right:
-                    raise TrialFailure(Outcome.WRONG_RESULT, left.message())  # noqa: TRY301 - as those of `sample`
             except TrialFailure as failure:
                 drop(contestant, failure)
                 contestants.remove(contestant)

@@ -121,13 +121,6 @@ class IsolatedBench(Bench):
         samples: list[float] = self._device.call("sample", self._loaded(executable), l2, count)
         return samples
 
-    def inspect(self, executable: Executable) -> Verification | None:
-        """In the child, if it is the one that took the samples; TrialFailure(TIMED_OUT) after the deadline."""
-        if not isinstance(executable, IsolatedExecutable) or executable.generation != self._device.generation:
-            return None
-        verification: Verification | None = self._device.call("inspect", executable.number)
-        return verification
-
     def renew(self, turn: int) -> None:
         """In the child; TrialFailure(TIMED_OUT) after the deadline."""
         self._ready()

@@ -143,10 +143,6 @@ class _Session:
         bench, executable = self._executables[number]
         return bench.sample(executable, l2, count)
 
-    def inspect(self, number: int) -> Verification | None:
-        bench, executable = self._executables[number]
-        return bench.inspect(executable)
-
     def renew(self, bench: int, turn: int) -> None:
         self._benches[bench].renew(turn)
 
@@ -194,9 +190,6 @@ class _Steps:
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
         self._begin("sample")
         return self._bench.sample(executable, l2, count)
-
-    def inspect(self, executable: Executable) -> Verification | None:
-        return self._bench.inspect(executable)
 
     def state(self) -> DeviceState:
         return self._bench.state()

@@ -31,7 +31,6 @@ _MAX_LOSSES = 2
 _SAME = {
     "load": "compile",
     "library_name": "library",
-    "inspect": "verify",
 }  # the library's fastest call has a name: it is found first
 _AHEAD_BYTES = 1 << 17
 """The longest call sent ahead of an answer. A pipe holds 200 kB, and nothing may wait for a child that hangs."""
