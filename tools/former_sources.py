@@ -133,7 +133,7 @@ def runs_alike(one: bytes, other: bytes) -> bool:
 
 
 def machine_code(cubin: bytes) -> tuple[bytes, Counter[bytes]]:
-    """The sections that run, and the words of what is loaded into global memory with them."""
+    """The sections of machine code, and the contents of global constants."""
     table, size, count, names = (
         *struct.unpack_from("<Q", cubin, 0x28),
         *struct.unpack_from("<HHH", cubin, 0x3A),

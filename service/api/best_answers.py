@@ -145,7 +145,7 @@ class _Computation:
         return found
 
     async def _answer_meanwhile(self, work: Work) -> dict[str, CachedAnswer]:
-        """Answers without predictions, the farthest shapes first, until there is none without any answer."""
+        """Answers the shapes that are left without predicting, the farthest first."""
         found: dict[str, CachedAnswer] = {}
         tried: set[int] = set()
         while some := [place for place in reversed(tuple(work.left)) if place not in tried][:AT_ONCE]:

@@ -49,7 +49,7 @@ _WORDS = {
     "encoding",
     "strict",
 }
-"""Named arguments that change nothing of what is computed."""
+"""Named arguments, such as docs and names, whose values no result depends on."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _key(
 def current_answers(
     session: Session, asked: Sequence[AskedProblem], known: Answers | None = None
 ) -> list[CurrentAnswer | str]:
-    """The answer for each, in order; a text says why there is none.
+    """One entry a problem, in order: its answer, or the reason why it has none.
 
     What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it.
     """

@@ -53,7 +53,7 @@ class ShelfState(NamedTuple):
     version: Version
 
     def keep(self, problem: Problem, answer: CachedAnswer | str) -> None:
-        """Keeps an answer, or why there is none, from what the database held since that moment."""
+        """Keeps an answer, or the error in its place, that was computed from the database as it was at that moment."""
         self.shelf.keep(problem, answer, self.version)
 
 
@@ -133,7 +133,7 @@ class BestMemory:
         return {name: list(problems) for name, problems in missed.items()}
 
     def state_of(self, kernel: str, device_model: str) -> ShelfState | None:
-        """The shelf as it is now, for `keep` later on; None where there is none."""
+        """The shelf with its present version, for `keep` to compare with; None where it is not up to date."""
         shelf = self._shelf(kernel, device_model)
         return None if shelf is None else ShelfState(shelf, shelf.version)
 

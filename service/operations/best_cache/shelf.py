@@ -64,7 +64,7 @@ FOREIGN = frozenset({Match.TRANSFERRED, Match.DEFAULT})
 
 
 class Computed(NamedTuple):
-    """An answer that was computed elsewhere, or why there is none, and of which version of the shelf."""
+    """An answer from the pool, or its error, with the version of the shelf that it was computed from."""
 
     version: Version
     answer: CachedAnswer | str
