@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
-
-from tilewright.kernels.gemm.layout import takes_rows
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, takes_rows
 from tilewright.kernels.gemm.tensor_half_sm90_space import (
     ALIGNMENT,
     BLOCKS,
@@ -12,6 +10,7 @@ from tilewright.kernels.gemm.tensor_half_sm90_space import (
     LINE_BYTES,
     MULTIPROCESSOR_BYTES,
     OTHER_BYTES,
+    QUAD_BYTES,
     RESIDENT,
     STEP_K,
     blocks_are_multiprocessors,
@@ -21,23 +20,29 @@ from tilewright.kernels.gemm.tensor_half_sm90_space import (
     out_bytes,
     threads,
 )
+from tilewright.kernels.gemm.tensor_half_turned_sm90_time import (
+    BLOCK_N,
+    FEWEST_STEPS,
+    GRAIN_M,
+    MOST_IN_CLUSTER,
+    MOST_M,
+    MOST_SUMS,
+    SMALL_M,
+    at_once,
+    cycles,
+    fastest,
+    start,
+)
 from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
 from tilewright.kernels.variant import always
 
-BLOCK_N = 64  # columns of B, which are a product's rows
-GRAIN_M = 8  # rows of A, which are a product's columns
-MOST_M = 256
-PIECE_M, PIECES_HELD = 16, 2  # rows of C that a warpgroup stores at once; how many of these it has in shared memory
+PIECE_M = 16  # rows of C that a warpgroup stores at once
 MOST_STAGES, FEWEST_STAGES = 16, 3
-MOST_SUMS = {1: 192, 2: 192, 3: 96}  # of a thread, by the warpgroups that multiply: beside them there are addresses
 MOST_SUMS_BESIDE = 64  # where another block has half of the registers
-MOST_IN_CLUSTER = 8
-FEWEST_STEPS = 4  # of a part of a tile
-SMALL_M, FEW_ROWS = 64, 256  # tiles of fewer rows than SMALL_M are for problems of so many
-CYCLES_BEFORE, CYCLES_SPLIT = 2500, 2000  # of a tile beside its steps, and of a sum over a cluster (estimates)
-L2_BYTES_PER_CYCLE = 28  # of a multiprocessor where all load (estimate)
+FEW_ROWS = 256  # tiles of fewer rows than SMALL_M are for problems of so many
+NEAR = 1.25  # of the least time by estimate, what is worth a trial
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
@@ -47,14 +52,25 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 
 def staging_bytes(c: Values, p: Problem) -> int:
-    """What warpgroups hold of C on its way to memory."""
-    return c.MULTIPLIERS * PIECES_HELD * PIECE_M * BLOCK_N * out_bytes(p)
+    """What warpgroups hold of C on its way to memory: two buffers each, of as many pieces as fit beside the ring."""
+    pieces = c.TILE_N // BLOCK_N // c.MULTIPLIERS * ceil_div(c.TILE_M, PIECE_M)
+    left = room_bytes(c) - stages(c, p) * stage_bytes(c, p)
+    return min(left // least_staging_bytes(c, p), pieces) * least_staging_bytes(c, p)
+
+
+def least_staging_bytes(c: Values, p: Problem) -> int:
+    """Two buffers of one piece for each warpgroup."""
+    return c.MULTIPLIERS * 2 * PIECE_M * BLOCK_N * out_bytes(p)
+
+
+def room_bytes(c: Values) -> int:
+    """Shared memory of a block, for its ring and for what is on its way to memory."""
+    return MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES
 
 
 def stages(c: Values, p: Problem) -> int:
     """Buffers of a step in shared memory: as many as fit."""
-    room = MULTIPROCESSOR_BYTES // c.RESIDENT - OTHER_BYTES - staging_bytes(c, p)
-    return min(MOST_STAGES, room // stage_bytes(c, p))
+    return min(MOST_STAGES, (room_bytes(c) - least_staging_bytes(c, p)) // stage_bytes(c, p))
 
 
 def cluster(c: Values) -> int:
@@ -70,8 +86,8 @@ def cluster_tiles(c: Values, p: Problem) -> int:
 
 def blocks(c: Values, p: Problem) -> int:
     """Blocks of the grid: each tile's parts, or as many as take the tiles in as few turns as all that run at once."""
-    if c.SPLIT_K > 1:
-        return cluster_tiles(c, p) * cluster(c)
+    if c.SPLIT_K * c.SPLIT_FAR > 1:
+        return cluster_tiles(c, p) * c.SPLIT_FAR * cluster(c)
     turns = ceil_div(cluster_tiles(c, p), c.BLOCKS * c.RESIDENT // cluster(c))
     return ceil_div(cluster_tiles(c, p), turns) * cluster(c)
 
@@ -83,8 +99,26 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage."""
-    return 16 * stages(c, p)
+    """Two barriers a stage, and a word that says who is last."""
+    return 16 * stages(c, p) + (16 if c.SPLIT_FAR > 1 else 0)
+
+
+def counters(c: Values, p: Problem) -> int:
+    """Counters of the workspace, one for each tile of several clusters."""
+    return cluster_tiles(c, p) * cluster(c) if c.SPLIT_FAR > 1 else 0
+
+
+def workspace_bytes(c: Values, p: Problem) -> int:
+    """Counters, and the sums of every block that has a part of a tile."""
+    if c.SPLIT_FAR == 1:
+        return 0
+    sums = counters(c, p) * c.SPLIT_FAR * c.TILE_M * c.TILE_N // 4 * QUAD_BYTES
+    return counter_bytes(counters(c, p), p) + sums
+
+
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether counters have room for all tiles."""
+    return counters_fit(counters(c, p))
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
@@ -147,12 +181,22 @@ def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
     return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_N == BLOCK_N and c.TILE_M <= SMALL_M)
 
 
+def portions(c: Values) -> int:
+    """Blocks that have a tile together, a part of k each."""
+    return c.SPLIT_K * c.SPLIT_FAR
+
+
+def is_split_one_way(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether blocks add up a tile in a cluster or by the workspace, and each has a step."""
+    return 1 in (c.SPLIT_K, c.SPLIT_FAR) and portions(c) <= ceil_div(p.shape["k"], STEP_K)
+
+
 def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
     """Whether parts have some steps, and all blocks run at once."""
-    if c.SPLIT_K == 1:
+    if portions(c) == 1:
         return True
-    enough_steps = ceil_div(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
-    return enough_steps and blocks(c, p) <= d.multiprocessors * c.RESIDENT
+    enough_steps = ceil_div(p.shape["k"], STEP_K) >= FEWEST_STEPS * portions(c)
+    return enough_steps and blocks(c, p) <= at_once(cluster(c), d) * c.RESIDENT
 
 
 def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
@@ -161,42 +205,9 @@ def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
     return GROUP_M.default == c.GROUP_M or rows > min(c.GROUP_M, GROUP_M.default)
 
 
-def cycles(p: Problem, d: Limits, tile: tuple[int, int, int], shared: tuple[int, int]) -> float:
-    """How long the product takes by estimate: turns of tiles, whose steps take the longer of products and loads."""
-    (tile_m, tile_n, split), (cluster_m, cluster_n) = tile, shared
-    m, n, k = (p.shape[axis] for axis in "mnk")
-    tiles = ceil_div(m, tile_m * cluster_m) * ceil_div(n, tile_n * cluster_n) * cluster_m * cluster_n * p.shape["batch"]
-    steps = ceil_div(ceil_div(k, STEP_K), split)
-    products = tile_n // BLOCK_N * (STEP_K // 16) * max(tile_m / 2, 16 + tile_m / 4)
-    loads = (tile_m / cluster_n + tile_n / cluster_m) * LINE_BYTES / L2_BYTES_PER_CYCLE
-    turns = ceil_div(tiles * split, d.multiprocessors)
-    return turns * (steps * max(products, loads) + CYCLES_BEFORE + (CYCLES_SPLIT if split > 1 else 0))
-
-
-def start(p: Problem, d: Limits) -> dict[str, int]:
-    """The tile, and how blocks share it, that takes the least time by estimate."""
-    m, n = p.shape["m"], p.shape["n"]
-    grain = BLOCK_N if p.options["trans_a"] else GRAIN_M
-    heights = {ceil_div(ceil_div(m, count), grain) * grain for count in range(1, ceil_div(m, SMALL_M) + 1)}
-    heights = {height for height in heights if height <= MOST_M} or {MOST_M}
-    widths = {(64, 1), (128, 2), (192, 3), (256, 2)}
-    candidates = [
-        (tile_m, tile_n, split, cluster_m, cluster_n, multipliers)
-        for tile_m, (tile_n, multipliers) in product(sorted(heights), sorted(widths))
-        for split, cluster_m, cluster_n in product((1, 2, 3, 4, 6, 8), (1, 2), (1, 2, 4))
-        if split * cluster_m * cluster_n <= MOST_IN_CLUSTER // 2
-        and tile_n // BLOCK_N // multipliers * tile_m // 2 <= MOST_SUMS[multipliers]
-        and m > tile_m * (cluster_m - 1)
-        and n > tile_n * (cluster_n - 1)
-        and n > tile_n - BLOCK_N
-    ]
-
-    def cost(c: tuple[int, int, int, int, int, int]) -> float:
-        return cycles(p, d, c[:3], c[3:5])
-
-    tile_m, tile_n, split, cluster_m, cluster_n, multipliers = min(candidates, key=cost)
-    names = ("TILE_M", "TILE_N", "SPLIT_K", "CLUSTER_M", "CLUSTER_N", "MULTIPLIERS")
-    return dict(zip(names, (tile_m, tile_n, split, cluster_m, cluster_n, multipliers), strict=True))
+def is_near_fastest(c: Values, p: Problem, d: Limits) -> bool:
+    """Whether by estimate it takes little longer than the fastest: estimates are that good."""
+    return cycles(c, p, d) <= NEAR * fastest(p, d)[0]
 
 
 TENSOR_HALF_TURNED_SM90 = Variant(
@@ -213,6 +224,7 @@ TENSOR_HALF_TURNED_SM90 = Variant(
         choice("CLUSTER_M", 1, 2, 4, doc="blocks with tiles one below the other that share columns of B"),
         choice("CLUSTER_N", 1, 2, 4, doc="blocks with tiles side by side that share rows of A"),
         choice("SPLIT_K", 1, 2, 3, 4, 6, 8, doc="blocks of a cluster that share a tile"),
+        choice("SPLIT_FAR", 1, 2, 3, 4, 6, 8, doc="clusters that share tiles by the workspace"),
         GROUP_M,
     ),
     constraints=(
@@ -225,11 +237,15 @@ TENSOR_HALF_TURNED_SM90 = Variant(
         Constraint("a cluster's blocks have tiles to share operands", cluster_is_of_use, is_thrift=True),
         Constraint("blocks fill the device", device_is_filled, is_thrift=True),
         Constraint("two blocks of a multiprocessor have work", neighbours_have_work, is_thrift=True),
+        Constraint("blocks add up a tile in one way", is_split_one_way),
         Constraint("a split gives more blocks work", split_is_of_use, is_thrift=True),
+        Constraint("by estimate it takes little longer than the fastest", is_near_fastest, is_thrift=True),
         Constraint("groups of row tiles differ", group_matters, is_thrift=True),
     ),
     start=start,
     static_shared_bytes=static_shared_bytes,
+    workspace_bytes=workspace_bytes,
+    is_sound_at_launch=is_sound_at_launch,
     takes_size=takes_rows,
     is_batch_invariant=always,
     tensor_maps=tensor_maps,

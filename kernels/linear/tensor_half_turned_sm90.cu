@@ -11,8 +11,8 @@
 #include "turned/product.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__(CLUSTER, 1, 1)
-linear(const Half* __restrict__, const Half* __restrict__, const Half* __restrict__ b, Stored* Y SIZE_PARAMETER,
-       const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w,
+linear(const Half* __restrict__, const Half* __restrict__, const Half* __restrict__ b, Stored* Y SIZE_PARAMETER
+       WORKSPACE_PARAMETER, const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w,
        const __grid_constant__ TensorMap map_y) {
-  multiply_turned([=](unsigned) { return Epilogue{b, Y}; }, map_x, map_w, map_y);
+  multiply_turned([=](unsigned) { return Epilogue{b, Y}; }, map_x, map_w, map_y, workspace);
 }

@@ -37,10 +37,26 @@ __device__ __forceinline__ void load_lines(
   }
 }
 
+// By one thread, before the launch ahead has ended: the first steps of B go to the L2 cache, which has what that launch writes.
+__device__ __forceinline__ void prefetch_b(const TensorMap& map_b, const Place& place) {
+  constexpr unsigned BOXES = TRANS_B ? 1 : tw::ceil_div(unsigned{TILE_N}, 64u);
+  Tile tile;
+  tile.find(place);
+  const unsigned first = Tile::first_step(place.portion), end = tw::min(Tile::first_step(place.portion + 1), first + PREFETCHED);
+#pragma unroll 1
+  for (unsigned step = first + place.row; step < end; step += CLUSTER_M) {
+#pragma unroll
+    for (unsigned box = 0; box < BOXES; ++box) {
+      const unsigned k = step * STEP_K, column = tile.n + box * 64, matrix = STRIDE_B == 0 ? 0 : tile.matrix;
+      prefetch_box(map_b, TRANS_B ? BoxStart{k, column, matrix} : BoxStart{column, k, matrix});
+    }
+  }
+}
+
 // By one thread: every step of the block's tiles.
 __device__ __forceinline__ void load_tiles(const TensorMap& map_a, const TensorMap& map_b, Ring ring, const Place& place) {
   const unsigned sharers_a = place.sharers_a(), sharers_b = place.sharers_b();
-  const unsigned first = Tile::first_step(place.part), end = Tile::first_step(place.part + 1);
+  const unsigned first = Tile::first_step(place.portion), end = Tile::first_step(place.portion + 1);
   unsigned turn = 0;
   ring.parity = 1;
 #pragma unroll 1

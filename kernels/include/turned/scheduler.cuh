@@ -10,12 +10,13 @@ constexpr unsigned TEAM_M = TILE_M * CLUSTER_M, TEAM_N = TILE_N * CLUSTER_N;   /
 
 // A block's place in its cluster: among those that share operands with it, and of those with the same tile.
 struct Place {
-  unsigned row, column, part;
+  unsigned row, column, part, portion;   // the last of all PORTIONS of k, part that of a cluster's
   __device__ __forceinline__ Place() {
     const unsigned rank = CLUSTER == 1 ? 0 : cluster_ctarank();
     row = rank % CLUSTER_M;
     column = rank / CLUSTER_M % CLUSTER_N;
     part = rank / (CLUSTER_M * CLUSTER_N);
+    portion = SPLIT_FAR == 1 ? part : blockIdx.x / CLUSTER % SPLIT_FAR;
   }
 
   // The rank of a block of the same part, or of another one.
@@ -38,7 +39,7 @@ struct Place {
 // The block's tiles in turn: first row and column, and where in the batch; and its steps of each.
 struct Tile {
   unsigned number, m, n, matrix;
-  __device__ __forceinline__ Tile() : number(blockIdx.x / CLUSTER) {}
+  __device__ __forceinline__ Tile() : number(blockIdx.x / CLUSTER / SPLIT_FAR) {}
   __device__ __forceinline__ bool is_valid() const { return number < TILES; }
   __device__ __forceinline__ void advance() { number += gridDim.x / CLUSTER; }
   __device__ __forceinline__ void find(const Place& place) {
@@ -47,5 +48,5 @@ struct Tile {
     m += place.row * TILE_M;
     n += place.column * TILE_N;
   }
-  __device__ __forceinline__ static unsigned first_step(unsigned part) { return part * STEPS / SPLIT_K; }
+  __device__ __forceinline__ static unsigned first_step(unsigned portion) { return portion * STEPS / PORTIONS; }
 };

@@ -50,30 +50,45 @@ __device__ __forceinline__ void write_piece(
   }
 }
 
-// By a warpgroup: `count` groups, at most COUNT, of rows from `row` on of each of its blocks of 64 columns. It has two buffers
-// at `staging`, which take turns.
-template <unsigned COUNT, class Epilogue>
+// Pieces of a warpgroup, of COUNT groups of rows of each of its blocks of 64 columns.
+__device__ constexpr unsigned pieces(unsigned groups) { return BLOCKS_N * tw::ceil_div(groups, 2u); }
+
+// By a warpgroup: `count` groups, at most COUNT, of rows from `row` on, BATCH pieces at a time. It has two buffers of so many at
+// `staging`, which take turns; or one for all, which nobody reads any more.
+template <unsigned COUNT, unsigned BATCH, bool IN_TURNS, class Epilogue>
 __device__ __forceinline__ void store_groups(
     const Epilogue& epilogue, const TensorMap& map_c, const float (&sum)[BLOCKS_N][COUNT * 4], unsigned row, unsigned count,
     const Tile& tile, unsigned warpgroup, unsigned staging, unsigned& turn) {
+  constexpr unsigned PIECES = pieces(COUNT), ALONG_M = tw::ceil_div(COUNT, 2u);
   const unsigned lane = threadIdx.x % 32, in_block = threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const unsigned first_column = tile.n + warpgroup * (BLOCKS_N * 64);
   const bool stores = threadIdx.x % 128 == 0;
+  // Calls `store(piece, row, column, groups)` for the batch's pieces that are not outside of C as a whole.
+  const auto each = [&](unsigned batch, const auto& store) {
 #pragma unroll
-  for (unsigned block = 0; block < BLOCKS_N; ++block) {
-    const unsigned column = tile.n + (warpgroup * BLOCKS_N + block) * 64;
-    if (N % TEAM_N != 0 && column >= N) continue;
+    for (unsigned i = 0; i < BATCH; ++i) {
+      const unsigned piece = batch + i, group = piece % ALONG_M * 2;
+      if (piece >= PIECES) break;
+      const unsigned first = row + group * 8, column = first_column + piece / ALONG_M * 64;
+      const unsigned held = tw::min(count - tw::min(group, count), 2u);
+      if (held == 0 || (!M_DIVIDES(TEAM_M) && first >= M) || (N % TEAM_N != 0 && column >= N)) continue;
+      store(piece, first, column, held, staging + turn + i * PIECE_BYTES);
+    }
+  };
 #pragma unroll
-    for (unsigned group = 0; group < COUNT; group += 2) {
-      const unsigned first = row + group * 8, held = tw::min(count - tw::min(group, count), 2u);
-      if (held == 0 || (!M_DIVIDES(TEAM_M) && first >= M)) break;
-      if (stores) wait_for_stores_to_read<PIECES_HELD - 1>();
+  for (unsigned batch = 0; batch < PIECES; batch += BATCH) {
+    if constexpr (IN_TURNS) {
+      if (stores) wait_for_stores_to_read<1>();
       warpgroup_sync(warpgroup);
-      const unsigned target = staging + turn;
-      const unsigned most = tw::min(COUNT - group, 2u);
-      write_piece(epilogue, first + lane % 4 * 2, column + in_block, sum[block] + group * 4, most, target);
-      fence_proxy_async();
-      warpgroup_sync(warpgroup);
-      if (stores) {
+    }
+    each(batch, [&](unsigned piece, unsigned first, unsigned column, unsigned, unsigned target) {
+      const unsigned group = piece % ALONG_M * 2, most = tw::min(COUNT - group, 2u);
+      write_piece(epilogue, first + lane % 4 * 2, column + in_block, sum[piece / ALONG_M] + group * 4, most, target);
+    });
+    fence_proxy_async();
+    warpgroup_sync(warpgroup);
+    if (stores) {
+      each(batch, [&](unsigned, unsigned first, unsigned column, unsigned held, unsigned target) {
 #pragma unroll
         for (unsigned line = 0; line < PIECE_M; line += BOX_M) {
 #pragma unroll
@@ -83,9 +98,29 @@ __device__ __forceinline__ void store_groups(
             start_box(map_c, {column + beside, first + line, tile.matrix}, from);
           }
         }
-        commit_boxes();
-      }
-      turn ^= PIECE_BYTES;
+      });
+      commit_boxes();
     }
+    turn ^= BATCH * PIECE_BYTES;
+  }
+}
+
+// Whether the ring, but for what lies in its first `taken` bytes, has room for all that the block stores of so many groups.
+__device__ constexpr bool fits_ring(unsigned groups, unsigned taken) {
+  return taken + MULTIPLIERS * pieces(groups) * PIECE_BYTES <= STAGES * STAGE_BYTES;
+}
+
+// By a warpgroup behind its block's last step, when the ring is read to its end by all: the same at once through the ring's
+// memory from `taken` bytes on, or where that is too small in batches.
+template <unsigned COUNT, unsigned TAKEN, class Epilogue>
+__device__ __forceinline__ void store_last(
+    const Epilogue& epilogue, const TensorMap& map_c, const float (&sum)[BLOCKS_N][COUNT * 4], unsigned row, unsigned count,
+    const Tile& tile, unsigned warpgroup, unsigned ring, unsigned staging, unsigned& turn) {
+  if constexpr (fits_ring(COUNT, TAKEN)) {
+    const unsigned here = ring + TAKEN + warpgroup * (pieces(COUNT) * PIECE_BYTES);
+    unsigned none = 0;
+    store_groups<COUNT, pieces(COUNT), false>(epilogue, map_c, sum, row, count, tile, warpgroup, here, none);
+  } else {
+    store_groups<COUNT, STAGING, true>(epilogue, map_c, sum, row, count, tile, warpgroup, staging, turn);
   }
 }
