@@ -44,6 +44,7 @@ TURNED_CASES = [  # tiles of any multiple of 8 rows
     ("gemm", (647, 1288, 1032), "bfloat16", {"trans_b": True}),
     ("linear", (43, 776, 1000), "bfloat16", {"activation": "gelu"}),
     ("linear", (1150, 1032, 520), "float16", {"activation": "relu", "output": "float32"}),
+    ("linear", (178, 4096, 4096), "bfloat16", {"activation": "relu"}),  # tiles shared by the workspace too
 ]
 ODD_CASES = [
     *(
@@ -130,7 +131,7 @@ def test_products_are_right_with_every_kind_of_inputs(device, variant, name, siz
     bench = device.bench(kernel, problem, 1)
     generator = random.Random(str(sizes))
     chosen = generator.sample(feasible, min(4, len(feasible)))
-    for parameter in ("SPLIT_K", "CLUSTER_M", "CLUSTER_N", "MULTIPLIERS", "RESIDENT"):
+    for parameter in ("SPLIT_K", "SPLIT_FAR", "CLUSTER_M", "CLUSTER_N", "MULTIPLIERS", "RESIDENT"):
         chosen += [c for c in feasible if c.values.get(parameter, 1) > 1][-1:]
     for configuration in chosen:
         for verification in bench.verify_each_kind(bench.compile(configuration)):
