@@ -22,12 +22,15 @@ from tilewright.kernels.gemm.tensor_half_sm90_space import (
 )
 from tilewright.kernels.gemm.tensor_half_turned_sm90_time import (
     BLOCK_N,
+    FEW_ROWS,
     FEWEST_STEPS,
     GRAIN_M,
     MOST_IN_CLUSTER,
     MOST_M,
     MOST_SUMS,
     SMALL_M,
+    WIDTHS,
+    Widths,
     at_once,
     cycles,
     fastest,
@@ -41,7 +44,6 @@ from tilewright.kernels.variant import always
 PIECE_M = 16  # rows of C that a warpgroup stores at once
 MOST_STAGES, FEWEST_STAGES = 16, 3
 MOST_SUMS_BESIDE = 64  # where another block has half of the registers
-FEW_ROWS = 256  # tiles of fewer rows than SMALL_M are for problems of so many
 NEAR = 1.25  # of the least time by estimate, what is worth a trial
 
 
@@ -176,11 +178,6 @@ def cluster_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
     return (c.CLUSTER_M == 1 or rows >= c.CLUSTER_M) and (c.CLUSTER_N == 1 or columns >= c.CLUSTER_N)
 
 
-def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether every other multiprocessor has work, or tiles are small already."""
-    return 2 * blocks(c, p) >= d.multiprocessors or (c.TILE_N == BLOCK_N and c.TILE_M <= SMALL_M)
-
-
 def portions(c: Values) -> int:
     """Blocks that have a tile together, a part of k each."""
     return c.SPLIT_K * c.SPLIT_FAR
@@ -205,9 +202,9 @@ def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
     return GROUP_M.default == c.GROUP_M or rows > min(c.GROUP_M, GROUP_M.default)
 
 
-def is_near_fastest(c: Values, p: Problem, d: Limits) -> bool:
+def is_near_fastest(c: Values, p: Problem, d: Limits, widths: Widths = WIDTHS) -> bool:
     """Whether by estimate it takes little longer than the fastest: estimates are that good."""
-    return cycles(c, p, d) <= NEAR * fastest(p, d)[0]
+    return cycles(c, p, d) <= NEAR * fastest(p, d, widths)[0]
 
 
 TENSOR_HALF_TURNED_SM90 = Variant(
@@ -235,7 +232,6 @@ TENSOR_HALF_TURNED_SM90 = Variant(
         Constraint("no smaller tile covers the columns", columns_suit, is_thrift=True),
         Constraint("stages fit shared memory", stages_suffice),
         Constraint("a cluster's blocks have tiles to share operands", cluster_is_of_use, is_thrift=True),
-        Constraint("blocks fill the device", device_is_filled, is_thrift=True),
         Constraint("two blocks of a multiprocessor have work", neighbours_have_work, is_thrift=True),
         Constraint("blocks add up a tile in one way", is_split_one_way),
         Constraint("a split gives more blocks work", split_is_of_use, is_thrift=True),

@@ -13,11 +13,13 @@ from tilewright.kernels.space import Values
 
 BLOCK_N = 64  # columns of B, which are a product's rows
 GRAIN_M = 8  # rows of A, which are a product's columns
-MOST_M, SMALL_M = 256, 64  # rows of a tile; of tiles for few rows
+MOST_M = 256  # rows of a tile
+SMALL_M, FEW_ROWS = 64, 256  # tiles of fewer rows than SMALL_M are for problems of so many
 MOST_SUMS = {1: 192, 2: 192, 3: 96}  # of a thread, by the warpgroups that multiply: beside them there are addresses
 MOST_IN_CLUSTER = 8
 FEWEST_STEPS = 4  # of a part of a tile
-WIDTHS = ((64, 1), (128, 2), (192, 3), (256, 2))  # of tiles, and warpgroups that multiply
+Widths = tuple[tuple[int, int], ...]
+WIDTHS: Widths = ((64, 1), (128, 2), (192, 3), (256, 2))  # of tiles, and warpgroups that multiply
 
 # Fitted to trials on an H200. Cycles of a launch and for each block of a cluster, from a tile to the next, of sums over
 # a cluster and by the workspace.
@@ -73,16 +75,16 @@ def beside(first: float, second: float) -> float:
 
 
 @lru_cache(maxsize=64)  # a constraint asks for the same one thousands of times
-def fastest(p: Problem, d: Limits) -> tuple[float, Tiling]:
-    """The tiling that takes the least time by estimate, and that."""
+def fastest(p: Problem, d: Limits, widths: Widths = WIDTHS) -> tuple[float, Tiling]:
+    """The least time by estimate, and the tiling of these widths that takes it."""
     m, n = p.shape["m"], p.shape["n"]
     grain = BLOCK_N if p.options["trans_a"] else GRAIN_M
     heights = {ceil_div(ceil_div(m, count), grain) * grain for count in range(1, ceil_div(m, SMALL_M) + 1)}
-    heights = {height for height in heights if height <= MOST_M} or {MOST_M}
+    heights = {height for height in heights if height <= MOST_M and (height >= SMALL_M or m <= FEW_ROWS)}
     ways = [(split, 1) for split in (1, 2, 3, 4, 6, 8)] + [(1, far) for far in (2, 3, 4, 6, 8)]
     candidates = [
         Tiling(tile_m, tile_n, multipliers, cluster_m, cluster_n, split, far)
-        for tile_m, (tile_n, multipliers) in product(sorted(heights), WIDTHS)
+        for tile_m, (tile_n, multipliers) in product(sorted(heights), widths)
         for (split, far), cluster_m, cluster_n in product(ways, (1, 2), (1, 2, 4))
         if split * cluster_m * cluster_n <= MOST_IN_CLUSTER // 2
         and tile_n // BLOCK_N // multipliers * tile_m // 2 <= MOST_SUMS[multipliers]
@@ -94,6 +96,6 @@ def fastest(p: Problem, d: Limits) -> tuple[float, Tiling]:
     return min((cycles(c, p, d), c) for c in candidates)
 
 
-def start(p: Problem, d: Limits) -> dict[str, int]:
+def start(p: Problem, d: Limits, widths: Widths = WIDTHS) -> dict[str, int]:
     """The tile, and how blocks share it, that takes the least time by estimate."""
-    return fastest(p, d)[1]._asdict()
+    return fastest(p, d, widths)[1]._asdict()

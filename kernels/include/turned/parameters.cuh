@@ -36,6 +36,9 @@
 #define GROUP_M 8         // clusters of row tiles that share columns of B in the L2 cache
 #endif
 #define CLUSTER (CLUSTER_M * CLUSTER_N * SPLIT_K)
+#ifndef PAIRED
+#define PAIRED 0          // 1: B has rows of two matrices, N each, one behind the other; C is made of both products
+#endif
 #define PORTIONS (SPLIT_K * SPLIT_FAR)   // of k
 #define WGMMA_COLUMNS TILE_M
 #define SPLIT SPLIT_FAR
@@ -45,6 +48,7 @@ constexpr unsigned STEP_K = 64;   // of a step: 128 bytes of a line, what the sw
 constexpr unsigned LINE_BYTES = 128;
 constexpr unsigned BLOCK_BYTES = 64 * LINE_BYTES;   // a step of 64 rows or columns
 constexpr unsigned BLOCKS_N = TILE_N / 64 / MULTIPLIERS;   // of 64 columns of C, of a warpgroup
+constexpr unsigned FACTORS = 1 + PAIRED, TILE_COLUMNS = TILE_N / FACTORS;   // matrices of B, and columns of C
 constexpr unsigned GROUPS = TILE_M / 8;                    // of 8 rows of C
 constexpr unsigned MULTIPLYING = 128 * MULTIPLIERS, THREADS = MULTIPLYING + 128;
 constexpr unsigned A_BYTES = TRANS_A ? tw::ceil_div(unsigned{TILE_M}, 64u) * BLOCK_BYTES : TILE_M * LINE_BYTES;
@@ -59,8 +63,9 @@ constexpr unsigned PIECE_BYTES = PIECE_M * 64 * sizeof(Stored), LEAST_STAGING_BY
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - LEAST_STAGING_BYTES) / STAGE_BYTES, 16u);
 // Pieces that one of a warpgroup's two buffers takes: as many as there is room for beside the ring.
-constexpr unsigned STAGING = tw::min((MOST_SHARED - STAGES * STAGE_BYTES) / LEAST_STAGING_BYTES, BLOCKS_N * tw::ceil_div(GROUPS, 2u));
+constexpr unsigned STAGING = tw::min((MOST_SHARED - STAGES * STAGE_BYTES) / LEAST_STAGING_BYTES, BLOCKS_N / FACTORS * tw::ceil_div(GROUPS, 2u));
 static_assert(TILE_M % 8 == 0 && TILE_N % (64 * MULTIPLIERS) == 0, "a product has 64 rows, and columns by 8");
+static_assert(!PAIRED || (BLOCKS_N % 2 == 0 && TRANS_B), "a warpgroup has blocks of both matrices in turn");
 static_assert(!TRANS_A || TILE_M % 64 == 0, "across k, boxes have 64 rows of A");
 static_assert(STAGES > 1, "a step is released only when the next has begun");
 static_assert(SPLIT_K == 1 || TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES, "a tile's sums take the ring's place");

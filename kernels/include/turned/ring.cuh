@@ -24,32 +24,39 @@ struct Ring {
   }
 };
 
-// Starts the copies of LINES rows or columns of an operand. Where these run along k it is one box, else boxes of 64.
-template <unsigned LINES, bool IS_ALONG_K, unsigned SHARERS>
-__device__ __forceinline__ void load_lines(
-    const TensorMap& map, unsigned target, unsigned barrier, unsigned first, unsigned k, unsigned matrix, unsigned sharers) {
-  constexpr unsigned BOXES = IS_ALONG_K ? 1 : tw::ceil_div(LINES, 64u);
+// Starts the copies of a tile's rows of A at one step. Where these run along k it is one box, else boxes of 64.
+__device__ __forceinline__ void load_a(
+    const TensorMap& map, unsigned target, unsigned barrier, const Tile& tile, unsigned k, unsigned sharers) {
+  constexpr unsigned BOXES = TRANS_A ? tw::ceil_div(unsigned{TILE_M}, 64u) : 1;
+  const unsigned matrix = STRIDE_A == 0 ? 0 : tile.matrix;
 #pragma unroll
   for (unsigned box = 0; box < BOXES; ++box) {
-    const BoxStart start = IS_ALONG_K ? BoxStart{k, first, matrix} : BoxStart{first + box * 64, k, matrix};
-    if constexpr (SHARERS == 1) load_box(target + box * BLOCK_BYTES, map, start, barrier);
+    const BoxStart start = TRANS_A ? BoxStart{tile.m + box * 64, k, matrix} : BoxStart{k, tile.m, matrix};
+    if constexpr (CLUSTER_N == 1) load_box(target + box * BLOCK_BYTES, map, start, barrier);
     else load_box_multicast(target + box * BLOCK_BYTES, map, start, barrier, sharers);
+  }
+}
+
+// Calls `box(number, start)` for each box of a tile's columns of B at one step. PAIRED, blocks of 64 are of either matrix in turn.
+template <class Box>
+__device__ __forceinline__ void each_box_of_b(const Tile& tile, unsigned k, const Box& box) {
+  constexpr unsigned BOXES = TRANS_B && !PAIRED ? 1 : tw::ceil_div(unsigned{TILE_N}, 64u);
+  const unsigned matrix = STRIDE_B == 0 ? 0 : tile.matrix;
+#pragma unroll
+  for (unsigned number = 0; number < BOXES; ++number) {
+    const unsigned column = tile.n + number / FACTORS * 64 + number % FACTORS * N;
+    box(number, TRANS_B ? BoxStart{k, column, matrix} : BoxStart{column, k, matrix});
   }
 }
 
 // By one thread, before the launch ahead has ended: the first steps of B go to the L2 cache, which has what that launch writes.
 __device__ __forceinline__ void prefetch_b(const TensorMap& map_b, const Place& place) {
-  constexpr unsigned BOXES = TRANS_B ? 1 : tw::ceil_div(unsigned{TILE_N}, 64u);
   Tile tile;
   tile.find(place);
   const unsigned first = Tile::first_step(place.portion), end = tw::min(Tile::first_step(place.portion + 1), first + PREFETCHED);
 #pragma unroll 1
   for (unsigned step = first + place.row; step < end; step += CLUSTER_M) {
-#pragma unroll
-    for (unsigned box = 0; box < BOXES; ++box) {
-      const unsigned k = step * STEP_K, column = tile.n + box * 64, matrix = STRIDE_B == 0 ? 0 : tile.matrix;
-      prefetch_box(map_b, TRANS_B ? BoxStart{k, column, matrix} : BoxStart{column, k, matrix});
-    }
+    each_box_of_b(tile, step * STEP_K, [&](unsigned, const BoxStart& start) { prefetch_box(map_b, start); });
   }
 }
 
@@ -62,17 +69,19 @@ __device__ __forceinline__ void load_tiles(const TensorMap& map_a, const TensorM
 #pragma unroll 1
   for (Tile tile; tile.is_valid(); tile.advance()) {
     tile.find(place);
-    const unsigned matrix_a = STRIDE_A == 0 ? 0 : tile.matrix, matrix_b = STRIDE_B == 0 ? 0 : tile.matrix;
 #pragma unroll 1
     for (unsigned step = first; step < end; ++step, ++turn) {
       const unsigned full = ring.full + 8 * ring.at, b = ring.stage(), a = b + B_BYTES, k = step * STEP_K;
       mbarrier_wait(ring.empty + 8 * ring.at, ring.parity);
       mbarrier_arrive_expect_tx(full, STAGE_BYTES);
       if (CLUSTER_M == 1 || turn % CLUSTER_M == place.row) {
-        load_lines<TILE_N, TRANS_B, CLUSTER_M>(map_b, b, full, tile.n, k, matrix_b, sharers_b);
+        each_box_of_b(tile, k, [&](unsigned number, const BoxStart& start) {
+          if constexpr (CLUSTER_M == 1) load_box(b + number * BLOCK_BYTES, map_b, start, full);
+          else load_box_multicast(b + number * BLOCK_BYTES, map_b, start, full, sharers_b);
+        });
       }
       if (CLUSTER_N == 1 || turn % CLUSTER_N == place.column) {
-        load_lines<TILE_M, !TRANS_A, CLUSTER_N>(map_a, a, full, tile.m, k, matrix_a, sharers_a);
+        load_a(map_a, a, full, tile, k, sharers_a);
       }
       ring.advance();
     }

@@ -4,7 +4,7 @@
 #include "ptx/cluster.cuh"
 #include "turned/parameters.cuh"
 
-constexpr unsigned TEAM_M = TILE_M * CLUSTER_M, TEAM_N = TILE_N * CLUSTER_N;   // of a cluster's tile
+constexpr unsigned TEAM_M = TILE_M * CLUSTER_M, TEAM_N = TILE_COLUMNS * CLUSTER_N;   // of a cluster's tile
 #define MATRIX_TILES (tw::ceil_div(M, TEAM_M) * tw::ceil_div(N, TEAM_N))
 #define TILES (MATRIX_TILES * BATCH)
 
@@ -46,7 +46,7 @@ struct Tile {
     matrix = BATCH == 1 ? 0 : number / MATRIX_TILES;
     grouped_raster<TEAM_M, TEAM_N, GROUP_M>(BATCH == 1 ? number : number % MATRIX_TILES, m, n);
     m += place.row * TILE_M;
-    n += place.column * TILE_N;
+    n += place.column * TILE_COLUMNS;
   }
   __device__ __forceinline__ static unsigned first_step(unsigned portion) { return portion * STEPS / PORTIONS; }
 };

@@ -15,23 +15,28 @@ __device__ __forceinline__ float finished(const Epilogue& epilogue, unsigned row
   return epilogue.template finished<1>(inside_m, inside_n, Pack<1>{sum}).lane[0];
 }
 
-// By a warp: a group's sums, of rows lane % 4 * 2 and the next, and of columns lane / 4 and, 8 on.
+// By a warp: a group's sums, of rows lane % 4 * 2 and the next, and of columns lane / 4 and, 8 on. PAIRED, `others` are those of
+// the second matrix.
 template <class Epilogue>
 __device__ __forceinline__ void finish_group(
-    const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, float (&out)[4]) {
+    const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, const float* others, float (&out)[4]) {
 #pragma unroll
-  for (unsigned i = 0; i < 4; ++i) out[i] = finished(epilogue, row + i % 2, column + i / 2 * 8, sums[i]);
+  for (unsigned i = 0; i < 4; ++i) {
+    if constexpr (PAIRED) out[i] = Epilogue::combined(sums[i], others[i]);
+    else out[i] = finished(epilogue, row + i % 2, column + i / 2 * 8, sums[i]);
+  }
 }
 
 // The first `count` of two groups to `target`, a piece. `row` and `column` are the thread's first.
 template <class Epilogue>
 __device__ __forceinline__ void write_piece(
-    const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, unsigned count, unsigned target) {
+    const Epilogue& epilogue, unsigned row, unsigned column, const float* sums, const float* others, unsigned count,
+    unsigned target) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   float out[2][4] = {};
 #pragma unroll
   for (unsigned group = 0; group < 2; ++group) {
-    if (group < count) finish_group(epilogue, row + group * 8, column, sums + group * 4, out[group]);
+    if (group < count) finish_group(epilogue, row + group * 8, column, sums + group * 4, others + group * 4, out[group]);
   }
   if constexpr (sizeof(Stored) == 2) {
     unsigned words[4];
@@ -50,8 +55,8 @@ __device__ __forceinline__ void write_piece(
   }
 }
 
-// Pieces of a warpgroup, of COUNT groups of rows of each of its blocks of 64 columns.
-__device__ constexpr unsigned pieces(unsigned groups) { return BLOCKS_N * tw::ceil_div(groups, 2u); }
+// Pieces of a warpgroup, of so many groups of rows of each of its blocks of 64 columns of C.
+__device__ constexpr unsigned pieces(unsigned groups) { return BLOCKS_N / FACTORS * tw::ceil_div(groups, 2u); }
 
 // By a warpgroup: `count` groups, at most COUNT, of rows from `row` on, BATCH pieces at a time. It has two buffers of so many at
 // `staging`, which take turns; or one for all, which nobody reads any more.
@@ -61,7 +66,7 @@ __device__ __forceinline__ void store_groups(
     const Tile& tile, unsigned warpgroup, unsigned staging, unsigned& turn) {
   constexpr unsigned PIECES = pieces(COUNT), ALONG_M = tw::ceil_div(COUNT, 2u);
   const unsigned lane = threadIdx.x % 32, in_block = threadIdx.x / 32 % 4 * 16 + lane / 4;
-  const unsigned first_column = tile.n + warpgroup * (BLOCKS_N * 64);
+  const unsigned first_column = tile.n + warpgroup * (BLOCKS_N / FACTORS * 64);
   const bool stores = threadIdx.x % 128 == 0;
   // Calls `store(piece, row, column, groups)` for the batch's pieces that are not outside of C as a whole.
   const auto each = [&](unsigned batch, const auto& store) {
@@ -82,8 +87,9 @@ __device__ __forceinline__ void store_groups(
       warpgroup_sync(warpgroup);
     }
     each(batch, [&](unsigned piece, unsigned first, unsigned column, unsigned, unsigned target) {
-      const unsigned group = piece % ALONG_M * 2, most = tw::min(COUNT - group, 2u);
-      write_piece(epilogue, first + lane % 4 * 2, column + in_block, sum[piece / ALONG_M] + group * 4, most, target);
+      const unsigned group = piece % ALONG_M * 2, most = tw::min(COUNT - group, 2u), block = piece / ALONG_M * FACTORS;
+      const float* const sums = sum[block] + group * 4, * const others = sum[block + PAIRED] + group * 4;
+      write_piece(epilogue, first + lane % 4 * 2, column + in_block, sums, others, most, target);
     });
     fence_proxy_async();
     warpgroup_sync(warpgroup);

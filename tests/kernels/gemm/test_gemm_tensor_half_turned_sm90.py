@@ -13,9 +13,9 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import Compilation, compile_now
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
-GEMM, LINEAR = catalogue().get("gemm"), catalogue().get("linear")
+GEMM, LINEAR, GATED = (catalogue().get(name) for name in ("gemm", "linear", "linear_gated"))
 VALUES = TENSOR_HALF_TURNED_SM90.space().default().values
-# What trials on an H200 found fastest, before tiles were shared by the workspace: rows, columns, k; tile, split, cluster.
+# What trials on an H200 found fastest, before tiles were shared by the workspace: sizes; tile, split, cluster.
 FOUND = [
     ((189, 3584, 3584), {"TILE_M": 96, "TILE_N": 128, "SPLIT_K": 2, "CLUSTER_M": 2}),
     ((647, 5120, 5120), {"TILE_M": 216, "TILE_N": 128, "CLUSTER_N": 4}),
@@ -48,6 +48,15 @@ def test_a_search_begins_with_what_is_feasible(sizes, options):
     sizes = (-(-sizes[0] // 8) * 8, *sizes[1:]) if options.get("trans_a") else sizes
     searched = space_of(problem_of(sizes, **options))
     assert searched.defaults()[0] in searched.feasible
+
+
+@pytest.mark.parametrize("sizes", [(16, 14336, 4096), (189, 18944, 3584), (65, 40, 264), (4096, 14336, 4096)], ids=str)
+def test_a_gated_search_begins_with_tiles_of_both_matrices(sizes):
+    searched = GATED.space(problem_of(sizes, kernel=GATED), H200, [TENSOR_HALF_TURNED_SM90.name])
+    (start,) = searched.defaults()
+    assert start in searched.feasible
+    assert start.values.TILE_N // 64 % (2 * start.values.MULTIPLIERS) == 0
+    assert not GATED.variant(start.variant).supports(problem_of((65, 24, 264), kernel=GATED))
 
 
 @pytest.mark.parametrize(("sizes", "tile"), FOUND, ids=str)
@@ -94,6 +103,8 @@ def test_shared_memory_is_stages_first_and_then_what_is_stored_at_a_time():
         (GEMM, (189, 3584, 3584), "float16", {"trans_b": True, "beta_zero": False}, {"SPLIT_K": 2}),
         (GEMM, (520, 776, 328), "bfloat16", {"trans_a": True, "output": "float32"}, {}),
         (LINEAR, (43, 776, 1000), "bfloat16", {"activation": "gelu"}, {}),
+        (GATED, (189, 18944, 3584), "bfloat16", {}, {"MULTIPLIERS": 2}),
+        (GATED, (100, 776, 4096), "float16", {"activation": "gelu"}, {"SPLIT_FAR": 2}),
     ],
     ids=str,
 )
