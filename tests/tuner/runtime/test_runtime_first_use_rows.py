@@ -22,7 +22,7 @@ STRUCT_ARGUMENT = "template <> struct host_letter<Task> { static constexpr char 
 
 
 class Steps:
-    """The three kernels for a problem, and memory for them."""
+    """The two kernels for a problem, and memory for them."""
 
     def __init__(self, folder, name, shape, dtype, options):
         self.kernel = catalogue().get(name)
@@ -30,7 +30,7 @@ class Steps:
         self.product = ProductTask(self.kernel, self.problem, 4)
         builder = HostBuilder(find_compiler(), folder)
         self.libraries = {}
-        for entry in ("keep_rows", "sum_rows", "judge_rows"):
+        for entry in ("keep_rows", "check_rows"):
             text = (
                 translation_unit(
                     builder.compiler,
@@ -46,28 +46,23 @@ class Steps:
             )
             self.libraries[entry] = ctypes.CDLL(str(path))
         self.verdict = _Verdict()
-        self.counters = np.zeros(4, np.uint32)
-        self.sums = np.zeros(self.product.sums_bytes, np.uint8)
-        self.kept = np.zeros(self.product.kept_bytes + 16, np.uint8)
+        self.memory = np.zeros(self.product.memory_bytes + 16, np.uint8)
 
     def task(self, arrays, scalars):
         task = self.product.of_launch([one.ctypes.data for one in arrays], scalars)
-        task.counters, task.verdict = self.counters.ctypes.data, ctypes.addressof(self.verdict)
-        task.sums, task.kept = self.sums.ctypes.data, self.kept.ctypes.data
+        self.product.of_memory(task, self.memory.ctypes.data, ctypes.addressof(self.verdict))
         return task
 
     def run(self, entry, task):
         columns = -(-ROWS * task.columns // 256)
-        grid = (self.product.tiles, self.product.slices) if entry == "sum_rows" else (columns, 1)
-        slices = ctypes.c_uint(self.product.slices)
-        cells = (ctypes.c_void_p * 2)(ctypes.addressof(task), ctypes.addressof(slices))
+        grid = (self.product.tiles, self.product.slices) if entry == "check_rows" else (columns, 1)
+        cells = (ctypes.c_void_p * 1)(ctypes.addressof(task))
         self.libraries[entry].host_library_launch((ctypes.c_uint * 6)(*grid, 1, 256, 1, 1), cells)
 
     def judged(self, task):
-        self.run("sum_rows", task)
-        self.run("judge_rows", task)
+        self.run("check_rows", task)
         assert self.verdict.state == 1
-        assert not self.counters.any()  # as before, for the next check
+        assert not self.memory[: self.product.counters_bytes].any()  # as before, for the next check
         return self.verdict
 
 
