@@ -393,21 +393,42 @@ __device__ void judge(const Task& t, int r, long long column, double value, doub
   }
 }
 
-__device__ __forceinline__ void judge_tile(const Task& t, long long column0, int slices) {
+// A thread has what it needs of all its components loaded, at once, before it judges one.
+struct Judged { double value[ROWS * COLUMNS], magnitude[ROWS * COLUMNS], out[ROWS * COLUMNS]; };
+
+static_assert(HELD * 16 >= static_cast<int>(sizeof(Judged)), "components have room where the steps were");
+
+__device__ __forceinline__ void judge_tile(const Task& t, Judged& tile, long long column0, int slices) {
+  double value[OF_THREAD], magnitude[OF_THREAD];
+  long long place[OF_THREAD];   // -1 beyond the edges
+#pragma unroll
+  for (int i = 0; i < OF_THREAD; ++i) {
+    const int e = threadIdx.x + THREADS * i, r = e / COLUMNS;
+    const long long column = column0 + e % COLUMNS;
+    value[i] = magnitude[i] = 0.0;
+    place[i] = column < t.columns && r < t.rows ? r * t.columns + column : -1;
+    if (place[i] >= 0) tile.out[e] = Sum(t.c[row_of(t, r) * t.c_row + column * t.c_column]);
+  }
+#pragma unroll 2
+  for (int s = 0; s < slices; ++s) {
+#pragma unroll
+    for (int i = 0; i < OF_THREAD; ++i) {
+      if (place[i] < 0) continue;
+      const Sums one = t.sums[s * ROWS * t.columns + place[i]];
+      value[i] += one.value;
+      magnitude[i] += one.magnitude;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < OF_THREAD; ++i) {
+    tile.value[threadIdx.x + THREADS * i] = value[i];
+    tile.magnitude[threadIdx.x + THREADS * i] = magnitude[i];
+  }
 #pragma unroll 1
   for (int e = threadIdx.x; e < ROWS * COLUMNS; e += THREADS) {
-    const int r = e / COLUMNS;
     const long long column = column0 + e % COLUMNS;
-    if (column >= t.columns || r >= t.rows) continue;
-    const Acc out = Acc(Sum(t.c[row_of(t, r) * t.c_row + column * t.c_column]));
-    double value = 0.0, magnitude = 0.0;
-#pragma unroll 2
-    for (int s = 0; s < slices; ++s) {
-      const Sums one = t.sums[(s * ROWS + r) * t.columns + column];
-      value += one.value;
-      magnitude += one.magnitude;
-    }
-    judge(t, r, column, value, magnitude, out);
+    if (column < t.columns && e / COLUMNS < t.rows)
+      judge(t, e / COLUMNS, column, tile.value[e], tile.magnitude[e], tile.out[e]);
   }
 }
 
@@ -424,7 +445,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) check_rows(const
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  judge_tile(t, static_cast<long long>(blockIdx.x) * COLUMNS, static_cast<int>(gridDim.y));
+  Judged& tile = *reinterpret_cast<Judged*>(held);
+  judge_tile(t, tile, static_cast<long long>(blockIdx.x) * COLUMNS, static_cast<int>(gridDim.y));
   __syncthreads();
   if (threadIdx.x != 0) return;
   t.slices_done[blockIdx.x] = 0;
