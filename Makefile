@@ -178,10 +178,6 @@ gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch 
 	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
 		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
-counters: ## What limits the winners of bench-kernels, by Nsight Compute
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/counters.py
-
 gpu-check: ## Every variant, dtype and option against the reference on the GPU
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/gpu_check.py
