@@ -227,6 +227,16 @@ def fleet(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
     fleet.stop()
 
 
+@pytest.fixture(scope="module")
+def standing_fleet(new_database: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One worker for all tests of a module, which leave it running: starting one takes seconds of CPU time."""
+    fleet = Fleet(new_database("standing"), tmp_path_factory.mktemp("standing"), settings=PATIENT)
+    fleet.start_worker()
+    fleet.wait_for_device()
+    yield fleet
+    fleet.stop()
+
+
 @pytest.fixture
 def embedded(fleet: Fleet) -> Iterator[tuple[Fleet, EmbeddedPostgres]]:
     """A fleet on an embedded server of its own, which the processes themselves bring back when it dies."""
