@@ -149,6 +149,12 @@ def _administer(url: str, statement: str) -> None:
 
 
 @pytest.fixture(scope="session")
+def shared_cache() -> Path:
+    """A cache folder of all test processes, where the CPU device's runtime is built once for each kind of program."""
+    return Path(os.environ[HOME_VARIABLE]) / "cache"
+
+
+@pytest.fixture(scope="session")
 def template(postgres_url: str) -> str:
     """Name of a database that our own migrations built, with the kernels, which take longer to store than most tests.
 

@@ -31,9 +31,9 @@ def library(folder, entry, macros):
     return ctypes.CDLL(str(path))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("programs")
+@pytest.fixture
+def folder(shared_cache):
+    return shared_cache / "host"
 
 
 class Steps:
