@@ -44,7 +44,7 @@ class KeptChild:
         return reply
 
     def kill(self) -> None:
-        if self._is_at_work:
+        if self._is_at_work or (self._key in _KEPT and not self._is_ended):
             self._child.kill()
         elif not self._is_ended:
             _KEPT[self._key] = self._child
