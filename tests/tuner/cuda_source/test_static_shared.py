@@ -49,8 +49,7 @@ class Values:
         ("#if tile == 2\n__shared__ int x[8];\n#else\n__shared__ int x[9];\n#endif\n__shared__ int y[1];", 36),
         ("#if tile > 2\n__shared__ int x[8];\n#else\n__shared__ int x[9];\n#endif", 36),
         (
-            "#if tile > 2\n__shared__ int x[8];\n#elif defined(WIDTH)\n"
-            "__shared__ int x[7];\n#else\n__shared__ T x;\n#endif",
+            "#if tile > 2\n__shared__ int x[8];\n#elif defined(WIDTH)\n__shared__ int x[7];\n#else\n__shared__ T x;",
             28,
         ),
         ("__shared__ float x[ROWS][tile > 4 ? 3 : 5];", 4 * 4 * 5),
