@@ -58,6 +58,18 @@ class TableFolder:
         return self.folder / f"{family.hash[:32]}-{slug.replace(':', '-').replace('/', '-')}.json"
 
 
+def as_table(kernel: Kernel, family: Family, ranges: Ranges) -> dict[str, Any]:
+    """Ranges as `ranges_of` reads them, with how each matches its sizes, as locks have them."""
+    listed, low = [], 1
+    for one in ranges.ranges:
+        configuration = one.choice.configuration
+        values = {"variant": configuration.variant, "configuration": dict(configuration.values)}
+        source_hash = kernel.source_hash(configuration.variant)
+        listed.append({"low": low, "high": one.high, **values, "match": one.choice.match, "source_hash": source_hash})
+        low = one.high + 1
+    return {"format": FORMAT, **family.as_json(), "family_hash": family.hash, "ranges": listed}
+
+
 def ranges_of(
     stored: Mapping[str, Any],
     kernel: Kernel,
@@ -74,7 +86,7 @@ def ranges_of(
             return None
         ranges, low = list[SizeRange](), 1
         for one in stored["ranges"]:
-            choice = loaded(Choice.from_facts({**one, "match": "range"}, "table"), one)
+            choice = loaded(Choice.from_facts({"match": "range", **one}, "table"), one)
             is_ours = kernel.has_source(choice.configuration.variant, str(one["source_hash"]))
             high = int(one["high"])
             if not is_ours or not is_sound_within(kernel, family, place.limits, choice, low, high):
