@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from tilewright.kernels.problem import Problem
-from tilewright.service.operations.answers import EnvironmentAnswer, ProblemAnswer
+from tilewright.service.operations.answers import EnvironmentAnswer, TunedFor
 from tilewright.service.operations.catalog import options_that_differ, packed_input
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
@@ -158,30 +158,32 @@ def age(value: datetime | None, now: datetime | None = None) -> str:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(value.isoformat(), moment(value), words)
 
 
-def problem_text(problem: ProblemAnswer) -> str:
+def problem_text(problem: TunedFor) -> str:
     """`gemm m=256,n=100,k=784 float32 beta_zero=false`: axes in the kernel's order, options only where not default."""
     parts = (problem.kernel, shape_text(problem), problem.dtype, unusual_options(problem))
     return " ".join(part for part in parts if part)
 
 
-def shape_text(problem: ProblemAnswer | Problem) -> str:
+def shape_text(problem: TunedFor | Problem) -> str:
     """`m=256,n=100,k=784`, as commands and addresses have it: axes in the kernel's order, none at its default."""
     return format_shape(ordered_shape(problem))
 
 
-def ordered_shape(problem: ProblemAnswer | Problem) -> dict[str, int]:
+def ordered_shape(problem: TunedFor | Problem) -> dict[str, int | str]:
     """The shape in the order of the kernel's axes, which the database does not keep."""
     shape = problem.stated_shape if isinstance(problem, Problem) else problem.shape
     declared = catalogue().by_name.get(problem.kernel)
-    return (declared.ordered(shape) if declared else {}) | shape
+    order = declared.axis_names if declared else ()
+    return {axis: shape[axis] for axis in (*(one for one in order if one in shape), *shape)}
 
 
-def sort_key(problem: ProblemAnswer | Problem) -> tuple[str, list[int], str]:
+def sort_key(problem: TunedFor | Problem) -> tuple[str, list[int], str]:
     """The key that sorts problems: the kernel, the sizes in the order of its axes, the type."""
-    return problem.kernel, list(ordered_shape(problem).values()), problem.dtype
+    sizes = ordered_shape(problem).values()
+    return problem.kernel, [int(str(size).rpartition("..")[2]) for size in sizes], problem.dtype
 
 
-def sizes_text(problem: ProblemAnswer | Problem) -> str:
+def sizes_text(problem: TunedFor | Problem) -> str:
     """The sizes with times signs between them, in the order of the kernel's axes; axes beyond those by name."""
     axes = _axes(problem)
     if not axes:
@@ -191,18 +193,18 @@ def sizes_text(problem: ProblemAnswer | Problem) -> str:
     return ", ".join([f" {TIMES} ".join(str(shape[axis]) for axis in axes), *named])
 
 
-def axes_text(problem: ProblemAnswer | Problem) -> str:
+def axes_text(problem: TunedFor | Problem) -> str:
     """The names of the axes as `sizes_text` orders them; empty where it names each axis."""
     return f" {TIMES} ".join(_axes(problem))
 
 
-def _axes(problem: ProblemAnswer | Problem) -> list[str]:
+def _axes(problem: TunedFor | Problem) -> list[str]:
     declared = catalogue().by_name.get(problem.kernel)
     axes = list(declared.axes) if declared else []
     return axes if set(axes) <= set(problem.shape) else []
 
 
-def unusual_options(problem: ProblemAnswer | Problem) -> str:
+def unusual_options(problem: TunedFor | Problem) -> str:
     """The options that differ from their defaults, as text."""
     return format_options(options_that_differ(problem))
 

@@ -19,10 +19,12 @@ from tilewright.service.operations.answers import (
     JobAnswer,
     ProblemAnswer,
     TrialAnswer,
+    TunedFor,
 )
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.best.results_table import ModelResults
+from tilewright.service.operations.best.tables import TableAnswer
 from tilewright.service.operations.parse import format_options
 
 OPEN = frozenset({"queued", "running"})
@@ -126,12 +128,17 @@ def best_path(problem: ProblemAnswer, device_model: str) -> str:
     return plain_address(f"/v1/kernels/{quote(problem.kernel)}/best", _question(problem, device_model))
 
 
-def ask_path(problem: ProblemAnswer, device_model: str) -> str:
+def table_path(table: TableAnswer) -> str:
+    """The API address of the family's table."""
+    return plain_address(f"/v1/kernels/{quote(table.kernel)}/table", _question(table, table.device_model))
+
+
+def ask_path(problem: TunedFor, device_model: str) -> str:
     """The page that shows the best configuration and how to use it."""
     return plain_address("/ask", {"kernel": problem.kernel, **_question(problem, device_model)})
 
 
-def _question(problem: ProblemAnswer, device_model: str) -> dict[str, str]:
+def _question(problem: TunedFor, device_model: str) -> dict[str, str]:
     return {
         "device_model": device_model,
         "shape": formatting.shape_text(problem),
@@ -164,7 +171,7 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
         "phase": job.phase if job.state == "running" else None,
         "is_stopping": job.cancel_requested and job.state == "running",
         "trials_done": job.trials_done,
-        "trials": int(trials) if trials else None,
+        "trials": int(trials) if trials and not job.problem.is_family else None,
         "why_stopped": job.why_stopped,
         "best_ms": job.best_ms,
         "is_settled": (job.result or {}).get("best") is not None,

@@ -28,6 +28,7 @@ from tilewright.service.operations.best.results_table import (
     results_by_kernel,
     results_by_model,
 )
+from tilewright.service.operations.best.tables import tables_shown
 from tilewright.service.operations.parse import parse_selection
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.studies import studies
@@ -220,7 +221,7 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         found = catalog.kernel(session, name)
         shown = result_table(session, TableFilter(kernel=name), order.text, limit=SHOWN_EACH)
         total = count_results(session, TableFilter(kernel=name))
-        devices = registry.devices(session)
+        devices, tables = registry.devices(session), tables_shown(session, name)
     declared = catalogue().by_name.get(name)
     sources = {variant.name: declared.source(variant.name) for variant in declared.variants} if declared else {}
     example: dict[str, Any] = found.declaration["example_shape"]
@@ -228,6 +229,7 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         "kernel.html",
         kernel=found,
         sources=sources,
+        tables=tables,
         example=",".join(f"{axis}={size}" for axis, size in example.items()),
         rows=views.result_lines(shown, devices),
         order=order,
