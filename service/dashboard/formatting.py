@@ -66,6 +66,13 @@ def kernel_time(value_ms: float | None) -> str:
     return _scaled(value_ms, _TIMES_MS)
 
 
+def interval(bounds_ms: tuple[float, float]) -> str:
+    """`179 to 248 µs`: the ends of an interval of times in the unit of the lower one."""
+    size, unit = time_unit(bounds_ms)
+    low, high = (number(bound / size) for bound in bounds_ms)
+    return f"{low} to {high}\N{NO-BREAK SPACE}{unit}"
+
+
 def arithmetic_rate(gflops: float | None) -> str:
     """A rate of operations, such as `910 GFLOP/s` or `51.1 TFLOP/s`."""
     return _scaled(gflops, _GFLOPS)
@@ -117,6 +124,11 @@ def counted(value: int, noun: str) -> str:
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
+def of_all(shown: int, total: int, noun: str) -> str:
+    """`12 results`, or where not all are shown `the newest 300 of 1,200 results`."""
+    return counted(total, noun) if shown >= total else f"the newest {shown:,} of {counted(total, noun)}"
+
+
 def duration(seconds: float | None) -> str:
     """`4.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds is None:
@@ -148,14 +160,14 @@ def both_times(value: datetime | None) -> str:
 
 
 def age(value: datetime | None, now: datetime | None = None) -> str:
-    """A `time` element: how long ago or in how long, with the exact time as title."""
+    """A `time` element: how long ago or in how long, with the exact time as title; `times.js` lets it grow older."""
     if value is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()
     _, unit_s, name = next(row for row in _AGES if abs(seconds) < row[0])
     length = f"{abs(seconds) // unit_s:.0f} {name}"
     words = f"{length} ago" if seconds >= 0 else f"in {length}"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(value.isoformat(), moment(value), words)
+    return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(value.isoformat(), moment(value), words)
 
 
 def problem_text(problem: TunedFor) -> str:
@@ -272,6 +284,7 @@ def whole_identifiers(text: str) -> Markup:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "kernel_time": kernel_time,
+    "interval": interval,
     "arithmetic_rate": arithmetic_rate,
     "bandwidth": bandwidth,
     "ratio": ratio,

@@ -29,6 +29,9 @@ from tilewright.service.operations.parse import format_options
 
 OPEN = frozenset({"queued", "running"})
 
+IMPORTED = "import"
+"""The sampler of jobs that an import made: nothing ran here."""
+
 MARKS = {
     "measured": "\N{CHECK MARK}",
     "constraint_violated": "\N{EMPTY SET}",
@@ -76,7 +79,6 @@ def result_lines(results: Sequence[ResultAnswer], devices: Sequence[DeviceAnswer
 
 def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | None]) -> dict[str, Any]:
     library = result.library
-    half_width_ms = (result.ci_ms[1] - result.ci_ms[0]) / 2
     return {
         "problem": result.problem,
         "shape": formatting.shape_text(result.problem),
@@ -90,7 +92,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "ties": result.ties,
         "time_ms": result.time_ms,
         "pack_ms": result.pack_ms,
-        "uncertainty": half_width_ms / result.time_ms,
+        "ci_ms": result.ci_ms,
         "l2": result.l2,
         "gflops": result.gflops,
         "gb_per_s": result.gb_per_s,
@@ -160,14 +162,14 @@ def plain_address(path: str, query: Mapping[str, str]) -> str:
 
 def job_line(job: JobAnswer) -> dict[str, Any]:
     """One row of the table of jobs."""
-    trials = job.budget.get("trials")
+    trials, is_import = job.budget.get("trials"), job.sampler == IMPORTED
     return {
         "path": f"/jobs/{job.id}",
         "problem": job.problem,
         "device": job.device_model or "any",
         "device_place": job.device_place,
         "device_uuid": job.device,
-        "state": job.state,
+        "state": "imported" if is_import else job.state,
         "phase": job.phase if job.state == "running" else None,
         "is_stopping": job.cancel_requested and job.state == "running",
         "trials_done": job.trials_done,
@@ -176,7 +178,7 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
         "best_ms": job.best_ms,
         "is_settled": (job.result or {}).get("best") is not None,
         "gain_over_default": job.gain_over_default,
-        "elapsed_s": job.elapsed_s if job.started_at or job.elapsed_s else None,
+        "elapsed_s": job.elapsed_s if (job.started_at or job.elapsed_s) and not is_import else None,
         "error": job.error,
         "created_at": job.created_at,
     }

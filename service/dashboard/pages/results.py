@@ -39,7 +39,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 SHOWN_EACH = 10
 SHOWN_RESULTS = 50
 SHOWN_STUDIES = 20
-DRAWN_RESULTS = 100
+DRAWN_RESULTS = 300
 
 Name = Annotated[str | None, Query(max_length=128)]
 Select = Annotated[str | None, Query(max_length=1024)]
@@ -157,6 +157,7 @@ def device_model(
             raise NotFoundError("device model", slug, list(models))
         devices = [device for device in registry.devices(session) if device.model == slug]
         drawn = results(session, kernel=kernel or None, device_model=slug, limit=DRAWN_RESULTS)
+        drawable = count_results(session, TableFilter(slug, kernel or None))
         skip = (number - 1) * SHOWN_RESULTS
         shown = (
             [] if choice.refusal else result_table(session, choice.which, order.text, limit=SHOWN_RESULTS, skip=skip)
@@ -181,7 +182,7 @@ def device_model(
         total=total,
         data=address("/v1/results", {"device_model": slug, **kept}),
         roofline=roofline(drawn.items, models[slug].details),
-        drawn=len(drawn.items),
+        drawn=formatting.of_all(len(drawn.items), drawable, "result"),
         rows=views.result_lines(shown, devices),
         studies=own_studies,
         study_total=study_total,
