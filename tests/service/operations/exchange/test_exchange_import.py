@@ -417,3 +417,7 @@ def test_imported_trials_have_rates_by_their_times(document, device):
 def test_times_below_the_last_gap_of_a_study_are_not_believed(odd, least_ms):
     assert least_of([*odd, *(1.0 + 0.01 * place for place in range(40))]) == least_ms
     assert least_of([*odd, 1.0]) == 0.0  # too few to tell
+
+
+def test_a_gap_among_the_slower_times_of_a_study_says_nothing():
+    assert least_of([1.0 + 0.01 * place for place in range(20)] + [100.0 + place for place in range(20)]) == 0.0
