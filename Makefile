@@ -141,17 +141,9 @@ bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's,
 	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py $(if $(RECORDED),"$(RECORDED)") --repeats $(REPEATS) $(if $(RESUME),--resume)
 
-bench-input-kinds: ## Every kind of inputs on every kernel of a GPU, then what the kinds cost a job
-	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py
-	@PYTHONPATH=benchmarks "$(VENV)/bin/python" benchmarks/searches/input_kinds.py --rate
-
 bench-service: ## The service under load on this machine, CPU only; writes benchmarks/results (SOAK_S=120, 3600 for the hour; ONLY="rate batch")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/service.py --soak-s $(SOAK_S) $(addprefix --only ,$(ONLY))
-
-bench-scale: ## 10^7 trials and simulated workers on one PostgreSQL, CPU only; writes benchmarks/results (SCALE="--trials 100000 --workers 20 …")
-	@$(PREPARE) run
-	@PYTHONPATH=benchmarks "$(VENV)/bin/python" -m at_scale $(SCALE)
 
 bench-models: ## Whole models, eager, compiled and accelerated; needs PyTorch and transformers (BENCH="--model bert --tune-seconds 3")
 	@$(PREPARE) run
@@ -186,11 +178,7 @@ gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch 
 	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
 		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
-counters: ## What limits the winners of bench-kernels, by Nsight Compute
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/counters.py
-
-gpu-check: ## Every variant, dtype and option against the reference on the GPU, and some times beside cuBLAS
+gpu-check: ## Every variant, dtype and option against the reference on the GPU
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/gpu_check.py
 

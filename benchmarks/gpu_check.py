@@ -1,8 +1,8 @@
-"""Checks every variant, dtype and option of the kernels on this machine's GPU, and times some of them beside cuBLAS.
+"""Checks every variant, dtype and option of the kernels on this machine's GPU.
 
-    python benchmarks/gpu_check.py [--compiler nvrtc|pycuda] [--configurations 3] [--kernel gemm] [--json FILE]
+    python benchmarks/gpu_check.py [--compiler nvrtc|pycuda] [--configurations 3] [--kernel gemm]
 
-Exit status 1 when anything failed. The table comes last.
+Exit status 1 when anything failed. The counts come last.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
 import random
-import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -30,7 +26,6 @@ from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.outcome import L2, Executable
 
 _TWO_AXES = "1x1 1x7 7x1 31x33 64x64 100x784 127x129 256x255 1x4099 3001x5 513x1027 1024x1024"
 _THREE_AXES = (
@@ -74,12 +69,6 @@ CONVOLUTIONS: tuple[dict[str, int], ...] = tuple(
     )
 )
 """Twelve convolutions: one number, 1x1, a network's first layer, strides, padding, dilation, odd sizes, few filters."""
-
-TIMED: dict[str, list[tuple[int, ...]]] = {
-    "gemm": [(1024, 1024, 1024), (4096, 4096, 4096), (1023, 1025, 1027), (256, 100, 784)],
-    "gemv": [(4096, 8192), (4095, 8191), (16384, 16384)],
-}
-TIMED_CONFIGURATIONS = 24
 
 
 def shapes(kernel: Kernel) -> Sequence[dict[str, int]]:
@@ -151,64 +140,19 @@ def verdict(bench: Bench, configuration: Configuration) -> str:
     return verification.message() if verification.wrong else ""
 
 
-def timed(device: Device, kernel: Kernel, sizes: tuple[int, ...], generator: random.Random) -> dict[str, Any]:
-    """The best of some random configurations beside the library, float32, default options, both L2 states."""
-    problem = kernel.problem(dict(zip(kernel.axes, sizes, strict=True)))
-    limits = device.model.limits
-    variants = kernel.usable_variants(problem, limits)
-    chosen = [c for v in variants for c in draw(v.space(), problem, limits, TIMED_CONFIGURATIONS, generator)]
-    bench = device.bench(kernel, problem, 1)
-    bench.compile_ahead(chosen)
-    l2: L2 = "cold" if kernel.ranking_l2 == "cold" else "warm"
-    best: tuple[float, Configuration, Executable] | None = None
-    for configuration in chosen:
-        try:
-            executable = bench.compile(configuration)
-            if bench.verify(executable).wrong:
-                continue
-            time_ms = min(bench.sample(executable, l2, 3))
-        except TrialFailure as failure:
-            print(problem, configuration, failure.outcome, failure.log[:300], flush=True)
-            continue
-        if best is None or time_ms < best[0]:
-            best = (time_ms, configuration, executable)
-    library = bench.library()
-    if best is None or library is None:
-        return {"problem": str(problem), "configuration": None}
-    samples: dict[str, list[float]] = {}
-    states: tuple[L2, ...] = ("warm", "cold")
-    for _ in range(7):  # interleaved, so that clocks and neighbours meet both alike
-        for name, executable in (("ours", best[2]), ("library", library)):
-            for state in states:
-                key = f"{name}_{state}_ms"
-                samples.setdefault(key, []).extend(bench.sample(executable, state, 3)[1:])
-    row: dict[str, Any] = {key: statistics.median(values) for key, values in samples.items()}
-    spread = {f"{key}_spread": (max(v) - min(v)) / statistics.median(v) for key, v in samples.items()}
-    row |= {"problem": str(problem), "configuration": str(best[1]), "l2": l2, "library": bench.library_name(), **spread}
-    row["resources"] = asdict(best[2].resources)
-    row["library_ratio"] = bench.verify(library).bound_ratio
-    row["gflops"] = kernel.flops(problem) / row[f"ours_{l2}_ms"] / 1e6
-    row["clock_mhz"] = bench.state().clock_mhz
-    bench.close()
-    return row
-
-
 def main() -> int:
-    """Checks, times, prints; 1 where something failed."""
+    """Checks and prints; 1 where something failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compiler", choices=("nvrtc", "pycuda"), default="nvrtc")
     parser.add_argument("--configurations", type=int, default=3, help="per variant and problem")
     parser.add_argument("--kernel", action="append", help="only this kernel; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-timing", action="store_true")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
     kernels = [k for k in catalogue().kernels() if not arguments.kernel or k.name in arguments.kernel]
     device = open_device("cuda:0", arguments.compiler)
     print(device.uuid, asdict(device.model), asdict(device.environment), sep="\n", flush=True)
     failed = 0
-    rows: list[dict[str, Any]] = []
     lines: list[str] = []
     for kernel in kernels:
         start = time.perf_counter()
@@ -217,30 +161,9 @@ def main() -> int:
         wall_s = time.perf_counter() - start
         lines.append(f"{kernel.name}: {counts.total()} checked, {len(failures)} failed, {wall_s:.1f} s {dict(counts)}")
         print(lines[-1], flush=True)
-        if not arguments.no_timing:
-            rows += [timed(device, kernel, sizes, generator) for sizes in TIMED.get(kernel.name, [])]
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    lines += [line(row) for row in rows]
     device.close()
     print("\n".join(lines))
     return 1 if failed else 0
-
-
-def line(row: dict[str, Any]) -> str:
-    """One row of the table."""
-    if row["configuration"] is None:
-        return f"{row['problem']:<36} nothing was measured"
-    times = "  ".join(
-        f"{state} {row[f'ours_{state}_ms']:.5f} / {row[f'library_{state}_ms']:.5f} ms"
-        f" = x{row[f'library_{state}_ms'] / row[f'ours_{state}_ms']:.3f}"
-        f" (spread {row[f'ours_{state}_ms_spread']:.1%}, {row[f'library_{state}_ms_spread']:.1%})"
-        for state in ("warm", "cold")
-    )
-    return (
-        f"{row['problem']:<36} {row['gflops']:>9.0f} GFLOP/s  {times}  library bound ratio {row['library_ratio']:.3f}"
-        f"  {row['clock_mhz']} MHz  {row['library']}  {row['configuration']}  {row['resources']}"
-    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from tilewright.kernels.space import Configuration
 
 _RANGE = re.compile(r"([1-9]\d{0,9})\.\.([1-9]\d{0,9})")
 
+BATCH_INVARIANT = "batch_invariant"
+"""An option of families, of no kernel: a row's result does not depend on other rows."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -33,7 +36,7 @@ class Family:
     def of(
         cls,
         kernel: Kernel,
-        shape: Mapping[str, int | tuple[int, int]],
+        shape: Mapping[str, int | str | tuple[int, int]],
         dtype: str = "",
         options: Mapping[str, OptionValue] | None = None,
         *,
@@ -41,9 +44,12 @@ class Family:
     ) -> Family:
         """The family of a shape with one range in it, such as {"m": (1, 8192), "n": 4096, "k": 4096}.
 
-        Raises InvalidProblemError naming the axis and the fix.
+        The range may be text, `1..8192`, and `batch_invariant` may be among the options. Raises InvalidProblemError
+        naming the axis and the fix.
         """
-        ranges = {axis: size for axis, size in shape.items() if isinstance(size, tuple)}
+        stated = dict(options or {})
+        batch_invariant = stated.pop(BATCH_INVARIANT, batch_invariant) is True
+        ranges = {axis: _ends(axis, size) for axis, size in shape.items() if not isinstance(size, int)}
         if len(ranges) != 1:
             reason = f"one axis must be a range, and {len(ranges)} are"
             raise InvalidProblemError("shape", reason, "m=1..8192,n=4096,k=4096")
@@ -51,7 +57,7 @@ class Family:
         if low > high:
             raise InvalidProblemError(f"shape.{axis}", f"{low}..{high} is empty", f"{axis}={high}..{low}")
         sizes = {name: size if isinstance(size, int) else high for name, size in shape.items()}
-        largest = kernel.with_size_at_launch(kernel.problem(sizes, dtype, options), axis)
+        largest = kernel.with_size_at_launch(kernel.problem(sizes, dtype, stated), axis)
         return cls(largest, low, high, batch_invariant)
 
     def of_problem(self, problem: Problem) -> Family:
@@ -73,6 +79,11 @@ class Family:
         """The kernel's name."""
         return self.largest.kernel
 
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
+        return self.largest.dtype
+
     def at(self, size: int) -> Problem:
         """The family's problem of that size, which may be beyond its range."""
         axes = tuple((axis, size if axis == self.axis else extent) for axis, extent in self.largest.axes)
@@ -83,19 +94,37 @@ class Family:
         return replace(self.at(size), at_launch="")
 
     @property
+    def stated_shape(self) -> dict[str, int | str]:
+        """The shape as a user states it, with the range as text."""
+        return {**self.largest.stated_shape, self.axis: f"{self.low}..{self.high}"}
+
+    @property
     def shape_text(self) -> str:
         """The shape as commands have it: `m=1..8192,n=4096,k=4096`."""
-        stated = self.largest.stated_shape | {self.axis: f"{self.low}..{self.high}"}
-        return ",".join(f"{axis}={size}" for axis, size in stated.items())
+        return ",".join(f"{axis}={size}" for axis, size in self.stated_shape.items())
+
+    @property
+    def options(self) -> dict[str, OptionValue]:
+        """Every option with its value; `batch_invariant` among them where it is asked for."""
+        return {**dict(self.largest.option_items), **self._demands}
+
+    @property
+    def stated(self) -> dict[str, object]:
+        """It as callers state and see it: kernel, shape, dtype and options."""
+        return {"kernel": self.kernel, "shape": self.stated_shape, "dtype": self.dtype, "options": self.options}
+
+    @property
+    def stated_hash(self) -> str:
+        """SHA-256 over that, its range included."""
+        return hashlib.sha256(json.dumps(self.stated, sort_keys=True).encode()).hexdigest()
 
     def as_json(self) -> dict[str, object]:
         """A plain dictionary."""
-        shape = self.largest.stated_shape | {self.axis: [self.low, self.high]}
-        return {**self.largest.as_json(), "shape": shape, **self._demands}
+        return {**self.stated, "at_launch": self.axis}
 
     @property
     def _demands(self) -> dict[str, bool]:
-        return {"batch_invariant": True} if self.batch_invariant else {}
+        return {BATCH_INVARIANT: True} if self.batch_invariant else {}
 
     @cached_property
     def hash(self) -> str:
@@ -106,16 +135,18 @@ class Family:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __str__(self) -> str:
-        return " ".join([self.kernel, self.shape_text, self.largest.dtype, *self._demands])
+        return " ".join([self.kernel, self.shape_text, self.dtype, *self._demands])
 
 
-def read_shape(text: str) -> dict[str, int | tuple[int, int]]:
-    """A shape with ranges by axis, from `m=1..8192,n=4096`; raises InvalidProblemError."""
-    shape: dict[str, int | tuple[int, int]] = {}
-    for part in text.split(","):
-        axis, equals, size = part.strip().partition("=")
-        found = _RANGE.fullmatch(size)
-        if not equals or not (found or re.fullmatch(r"[1-9]\d{0,9}", size)):
-            raise InvalidProblemError("shape", f"{part!r} is neither AXIS=SIZE nor AXIS=LOW..HIGH", "m=1..8192,n=4096")
-        shape[axis] = (int(found[1]), int(found[2])) if found else int(size)
-    return shape
+def is_open(shape: Mapping[str, object]) -> bool:
+    """Whether the shape is a family's: one of its sizes is a range."""
+    return not all(isinstance(size, int) for size in shape.values())
+
+
+def _ends(axis: str, size: str | tuple[int, int]) -> tuple[int, int]:
+    if isinstance(size, tuple):
+        return size
+    found = _RANGE.fullmatch(size)
+    if found is None:
+        raise InvalidProblemError(f"shape.{axis}", f"{size[:40]!r} is not of the form LOW..HIGH", "m=1..8192,n=4096")
+    return int(found[1]), int(found[2])

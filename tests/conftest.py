@@ -149,6 +149,12 @@ def _administer(url: str, statement: str) -> None:
 
 
 @pytest.fixture(scope="session")
+def shared_cache() -> Path:
+    """A cache folder of all test processes, where the CPU device's runtime is built once for each kind of program."""
+    return Path(os.environ[HOME_VARIABLE]) / "cache"
+
+
+@pytest.fixture(scope="session")
 def template(postgres_url: str) -> str:
     """Name of a database that our own migrations built, with the kernels, which take longer to store than most tests.
 
@@ -223,6 +229,16 @@ def fleet(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
     """Workers of this test's own database, all gone after the test."""
     settings = PATIENT if request.node.get_closest_marker("faults") is None else QUICK
     fleet = Fleet(database_url, tmp_path, settings=settings)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture(scope="module")
+def standing_fleet(new_database: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One worker for all tests of a module, which leave it running: starting one takes seconds of CPU time."""
+    fleet = Fleet(new_database("standing"), tmp_path_factory.mktemp("standing"), settings=PATIENT)
+    fleet.start_worker()
+    fleet.wait_for_device()
     yield fleet
     fleet.stop()
 

@@ -6,7 +6,7 @@ from tilewright.tuner.pytorch.attention import scaled_dot_product_attention
 from tilewright.tuner.pytorch.convolution import conv2d
 from tilewright.tuner.pytorch.gated import linear_gated
 from tilewright.tuner.pytorch.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from tilewright.tuner.pytorch.plans import Decision, FallbackWarning, prepare, status, use
+from tilewright.tuner.pytorch.plans import Decision, FallbackWarning, off, on, prepare, status, use
 from tilewright.tuner.pytorch.products import gemm, gemm_, gemv, linear
 from tilewright.tuner.pytorch.quantised import linear_quantized
 from tilewright.tuner.pytorch.softmax import softmax
@@ -44,6 +44,8 @@ __all__ = [
     "linear",
     "linear_gated",
     "linear_quantized",
+    "off",
+    "on",
     "prepare",
     "record",
     "rms_norm",

@@ -45,6 +45,7 @@ FROM (VALUES
   ('trial_retries',        'INSERT',                   ''),
   -- A retraction is a request to the API, which puts the next best in its place.
   ('best_configurations',  'INSERT, UPDATE',           'INSERT, UPDATE'),
+  ('family_tables',        'INSERT, UPDATE',           'INSERT, UPDATE'),
   -- A client's claim comes to the API; only a worker settles it.
   ('claims',               'INSERT',                   'UPDATE (state, found, settled_at)'),
   -- The chores of every API and worker fire schedules: both add jobs, set the next due time and record the outcome.

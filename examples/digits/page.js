@@ -84,7 +84,9 @@ function say(sentence, kind = "") {
 function show(found) {
   const percent = (share) => (share > 0.9995 ? "over 99.9 %" : `${(100 * share).toFixed(1)} %`);
   const share = found.probabilities[found.digit];
-  answer.textContent = `${share < SURE ? "Perhaps" : "It is"} ${found.digit}, ${percent(share)}`;
+  const [[, second]] = found.probabilities.map((of, digit) => [of, digit]).filter(([, digit]) => digit !== found.digit).sort(([a], [b]) => b - a);
+  const sure = `${found.digit}, ${percent(share)}`;
+  answer.textContent = share < SURE ? `Not recognised: ${sure}, or ${second}, ${percent(found.probabilities[second])}` : `It is ${sure}`;
   answer.className = "";
   computed.textContent = found.computed;
   meters.forEach(({ row, meter, text }, digit) => {

@@ -36,6 +36,9 @@ MAX_BUFFERED = 10_000
 MAX_WRITTEN = 1000
 """Problems of one statement: it has seven parameters for each, and PostgreSQL takes 65,535."""
 
+TUNED = frozenset({Match.EXACT, Match.RANGE})
+"""Answers that nobody needs to tune for."""
+
 STOP_S = 5.0
 """How long a stopping process waits for its last write."""
 
@@ -58,9 +61,12 @@ class DemandBuffer:
     def note(
         self, answers: Iterable[BestAnswer | CachedAnswer], device_model: str | None, caller: Caller | None = None
     ) -> None:
-        """Counts the answers that are not exact. `device_model`: the requested one; None: that of each answer."""
+        """Counts the answers that are neither exact nor from a table.
+
+        `device_model`: the requested one; None: that of each answer.
+        """
         for answer in answers:
-            if answer.match is not Match.EXACT:
+            if answer.match not in TUNED:
                 problem = RequestedProblem.of(answer.problem, device_model or answer.device_model)
                 if not self._is_left_out(problem, caller):
                     self._add(problem, 1)

@@ -113,6 +113,14 @@ class BestQuery(ProblemQuery):
     toolkit: str | None = Field(default=None, max_length=64, description="Only results of this toolkit.")
 
 
+class TableQuery(BestQuery):
+    """A family and where it runs."""
+
+    shape: str = Field(
+        max_length=512, description="Every axis, one of them a range of sizes.", examples=["m=1..8192,n=4096,k=4096"]
+    )
+
+
 class SourceQuery(ProblemQuery):
     """A variant, and the problem and configuration that its macros are for."""
 

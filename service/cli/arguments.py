@@ -13,7 +13,7 @@ from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.parse import OPTIONS_EXAMPLE, SHAPE_EXAMPLE, format_options, format_shape
 
 if TYPE_CHECKING:
-    from tilewright.service.operations.answers import ProblemAnswer
+    from tilewright.service.operations.answers import TunedFor
     from tilewright.service.operations.requests import JobRequest, StartRequest
 
 DEFAULT_TRIALS = 100
@@ -74,7 +74,7 @@ class JobLimits:
 
 
 def job_request(
-    problem: ProblemAnswer, limits: JobLimits, *, device: str | None = None, device_model: str | None = None
+    problem: TunedFor, limits: JobLimits, *, device: str | None = None, device_model: str | None = None
 ) -> JobRequest:
     """The checked request; raises pydantic.ValidationError naming the field."""
     from tilewright.service.operations.requests import JobRequest
@@ -90,7 +90,7 @@ def job_request(
     )
 
 
-def describe(problem: ProblemAnswer) -> str:
+def describe(problem: TunedFor) -> str:
     """One line: `gemm m=256,n=100,k=784 float32`, with the options that are given."""
     from tilewright.service.operations.catalog import options_that_differ
 

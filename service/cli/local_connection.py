@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Unpack
 from uuid import UUID
 
+from tilewright.kernels.family import Family
 from tilewright.service.operations import catalog, registry
 from tilewright.service.operations.answers import (
     BestAnswer,
@@ -20,6 +22,7 @@ from tilewright.service.operations.answers import (
 from tilewright.service.operations.best import find as find_best
 from tilewright.service.operations.best import results, retractions
 from tilewright.service.operations.best.results import ResultAnswer, WhichResults
+from tilewright.service.operations.best.tables import TableAnswer, find_table
 from tilewright.service.operations.best_cache.current_answers import ComputedAnswers
 from tilewright.service.operations.claims import claims
 from tilewright.service.operations.claims.claims import ClaimAnswer
@@ -49,6 +52,21 @@ class LocalConnection:
     ) -> BestAnswer:
         """The best known configuration."""
         return find_best.find_best(kernel, device_model, shape, dtype, options)
+
+    def table(
+        self,
+        kernel: str,
+        device_model: str | None,
+        shape: Mapping[str, int | str],
+        dtype: str = "float32",
+        options: Mapping[str, bool | str] | None = None,
+    ) -> TableAnswer:
+        """The table of a family."""
+        declared = catalog.kernel_named(kernel)
+        family = Family.of(declared, shape, dtype, options)
+        with transaction() as session:
+            slug = device_model or registry.default_device_model(session)
+            return find_table(session, declared, family, slug)
 
     def request_job(self, request: JobRequest) -> tuple[JobAnswer, bool]:
         """The job, and whether it is new."""

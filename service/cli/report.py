@@ -34,7 +34,7 @@ def print_best(best: BestAnswer, *, url: str | None = None) -> None:
 
 def trials_done(job: JobAnswer) -> str:
     """`24 of 40 (every configuration has been tried)`."""
-    trials = job.budget.get("trials")
+    trials = None if job.problem.is_family else job.budget.get("trials")  # of its searches, not of all
     done = f"{job.trials_done} of {trials:.0f}" if trials else str(job.trials_done)
     return f"{done} ({job.why_stopped})" if job.why_stopped else done
 

@@ -1,15 +1,19 @@
-"""The client's calls about results, claims, demand, attention and the comparisons of schedules."""
+"""The client's calls about results, tables, claims, demand, attention and the comparisons of schedules."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Unpack
+from urllib.parse import quote
 
 from tilewright.service.client.transport import Transport, with_query
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best.results import ResultAnswer, WhichResults
+from tilewright.service.operations.best.tables import TableAnswer
 from tilewright.service.operations.claims.claims import ClaimAnswer
 from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
+from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.requests import ClaimRequest, DemandJobs, RetractionRequest
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
 from tilewright.service.operations.views.attention import AttentionFilter, AttentionPage
@@ -17,6 +21,24 @@ from tilewright.service.operations.views.attention import AttentionFilter, Atten
 
 class ResultCalls(Transport):
     """The part of `Client` with these calls."""
+
+    def table(
+        self,
+        kernel: str,
+        device_model: str | None,
+        shape: Mapping[str, int | str],
+        dtype: str = "float32",
+        options: Mapping[str, bool | str] | None = None,
+    ) -> TableAnswer:
+        """The table of a family, whose shape has a range in it such as `{"m": "1..8192", "n": 4096, "k": 4096}`."""
+        path = with_query(
+            f"/v1/kernels/{quote(kernel, safe='')}/table",
+            device_model=device_model,
+            shape=format_shape(shape),
+            dtype=dtype,
+            options=format_options(options) if options else None,
+        )
+        return self._get(TableAnswer, path)
 
     def results(self, **which: Unpack[WhichResults]) -> Page[ResultAnswer]:
         """The first page of results, newest first."""

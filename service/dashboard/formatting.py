@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from tilewright.kernels.problem import Problem
-from tilewright.service.operations.answers import EnvironmentAnswer, ProblemAnswer
+from tilewright.service.operations.answers import EnvironmentAnswer, TunedFor
 from tilewright.service.operations.catalog import options_that_differ, packed_input
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
@@ -66,6 +66,13 @@ def kernel_time(value_ms: float | None) -> str:
     return _scaled(value_ms, _TIMES_MS)
 
 
+def interval(bounds_ms: tuple[float, float]) -> str:
+    """`179 to 248 µs`: the ends of an interval of times in the unit of the lower one."""
+    size, unit = time_unit(bounds_ms)
+    low, high = (number(bound / size) for bound in bounds_ms)
+    return f"{low} to {high}\N{NO-BREAK SPACE}{unit}"
+
+
 def arithmetic_rate(gflops: float | None) -> str:
     """A rate of operations, such as `910 GFLOP/s` or `51.1 TFLOP/s`."""
     return _scaled(gflops, _GFLOPS)
@@ -117,6 +124,11 @@ def counted(value: int, noun: str) -> str:
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
+def of_all(shown: int, total: int, noun: str) -> str:
+    """`12 results`, or where not all are shown `the newest 300 of 1,200 results`."""
+    return counted(total, noun) if shown >= total else f"the newest {shown:,} of {counted(total, noun)}"
+
+
 def duration(seconds: float | None) -> str:
     """`4.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds is None:
@@ -148,40 +160,42 @@ def both_times(value: datetime | None) -> str:
 
 
 def age(value: datetime | None, now: datetime | None = None) -> str:
-    """A `time` element: how long ago or in how long, with the exact time as title."""
+    """A `time` element: how long ago or in how long, with the exact time as title; `times.js` lets it grow older."""
     if value is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()
     _, unit_s, name = next(row for row in _AGES if abs(seconds) < row[0])
     length = f"{abs(seconds) // unit_s:.0f} {name}"
     words = f"{length} ago" if seconds >= 0 else f"in {length}"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(value.isoformat(), moment(value), words)
+    return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(value.isoformat(), moment(value), words)
 
 
-def problem_text(problem: ProblemAnswer) -> str:
+def problem_text(problem: TunedFor) -> str:
     """`gemm m=256,n=100,k=784 float32 beta_zero=false`: axes in the kernel's order, options only where not default."""
     parts = (problem.kernel, shape_text(problem), problem.dtype, unusual_options(problem))
     return " ".join(part for part in parts if part)
 
 
-def shape_text(problem: ProblemAnswer | Problem) -> str:
+def shape_text(problem: TunedFor | Problem) -> str:
     """`m=256,n=100,k=784`, as commands and addresses have it: axes in the kernel's order, none at its default."""
     return format_shape(ordered_shape(problem))
 
 
-def ordered_shape(problem: ProblemAnswer | Problem) -> dict[str, int]:
+def ordered_shape(problem: TunedFor | Problem) -> dict[str, int | str]:
     """The shape in the order of the kernel's axes, which the database does not keep."""
     shape = problem.stated_shape if isinstance(problem, Problem) else problem.shape
     declared = catalogue().by_name.get(problem.kernel)
-    return (declared.ordered(shape) if declared else {}) | shape
+    order = declared.axis_names if declared else ()
+    return {axis: shape[axis] for axis in (*(one for one in order if one in shape), *shape)}
 
 
-def sort_key(problem: ProblemAnswer | Problem) -> tuple[str, list[int], str]:
+def sort_key(problem: TunedFor | Problem) -> tuple[str, list[int], str]:
     """The key that sorts problems: the kernel, the sizes in the order of its axes, the type."""
-    return problem.kernel, list(ordered_shape(problem).values()), problem.dtype
+    sizes = ordered_shape(problem).values()
+    return problem.kernel, [int(str(size).rpartition("..")[2]) for size in sizes], problem.dtype
 
 
-def sizes_text(problem: ProblemAnswer | Problem) -> str:
+def sizes_text(problem: TunedFor | Problem) -> str:
     """The sizes with times signs between them, in the order of the kernel's axes; axes beyond those by name."""
     axes = _axes(problem)
     if not axes:
@@ -191,18 +205,18 @@ def sizes_text(problem: ProblemAnswer | Problem) -> str:
     return ", ".join([f" {TIMES} ".join(str(shape[axis]) for axis in axes), *named])
 
 
-def axes_text(problem: ProblemAnswer | Problem) -> str:
+def axes_text(problem: TunedFor | Problem) -> str:
     """The names of the axes as `sizes_text` orders them; empty where it names each axis."""
     return f" {TIMES} ".join(_axes(problem))
 
 
-def _axes(problem: ProblemAnswer | Problem) -> list[str]:
+def _axes(problem: TunedFor | Problem) -> list[str]:
     declared = catalogue().by_name.get(problem.kernel)
     axes = list(declared.axes) if declared else []
     return axes if set(axes) <= set(problem.shape) else []
 
 
-def unusual_options(problem: ProblemAnswer | Problem) -> str:
+def unusual_options(problem: TunedFor | Problem) -> str:
     """The options that differ from their defaults, as text."""
     return format_options(options_that_differ(problem))
 
@@ -270,6 +284,7 @@ def whole_identifiers(text: str) -> Markup:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "kernel_time": kernel_time,
+    "interval": interval,
     "arithmetic_rate": arithmetic_rate,
     "bandwidth": bandwidth,
     "ratio": ratio,

@@ -73,6 +73,7 @@ LEGENDS: Mapping[Measure, Sequence[tuple[str, str]]] = {
 PENDING = "\N{HORIZONTAL ELLIPSIS}"
 
 MATCHES = {
+    "range": ("↔", "from the table of its family"),
     "predicted": ("≈", "predicted from trials of other shapes"),
     "nearest": ("→", "configuration of the nearest tuned shape"),
     "transferred": ("⇄", "configuration of a similar device model"),

@@ -12,7 +12,7 @@ from tilewright.kernels.source import defined_by
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import OPTIONS, function_of
 from tilewright.service.dashboard import formatting
-from tilewright.service.operations.answers import BestAnswer, ProblemAnswer
+from tilewright.service.operations.answers import BestAnswer, TunedFor
 from tilewright.service.operations.registry import catalogue
 
 
@@ -128,8 +128,8 @@ def triton_launch(kernel: Kernel, answer: BestAnswer) -> str:
     )
 
 
-def tune_command(problem: ProblemAnswer | Problem, device_model: str | None, variant: str | None = None) -> str:
-    """The command that tunes exactly this problem, perhaps on one device model or with one variant."""
+def tune_command(problem: TunedFor | Problem, device_model: str | None, variant: str | None = None) -> str:
+    """The command that tunes exactly this problem or family, perhaps on one device model or with one variant."""
     command = ["tilewright", "tune", problem.kernel, "--shape", formatting.shape_text(problem)]
     if problem.dtype != "float32":
         command += ["--dtype", problem.dtype]

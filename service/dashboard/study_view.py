@@ -12,7 +12,7 @@ from tilewright.service.dashboard.charts.parts import Level
 from tilewright.service.operations.answers import StudyAnswer
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.registry import catalogue
-from tilewright.service.operations.studies.importance import ParameterCounts
+from tilewright.service.operations.studies.importance import ParameterCounts, Uncertainty
 from tilewright.service.operations.studies.space import TIME, Fastest, Search, Selection
 
 ENOUGH_TRIALS = 8
@@ -38,6 +38,7 @@ class Parameters:
 
     values: Mapping[str, Sequence[int]]
     shares: Mapping[str, float]
+    uncertainty: Uncertainty | None
     measured: int
     meanings: Mapping[str, str]
     across: str | None
@@ -64,6 +65,7 @@ class Parameters:
         return cls(
             values,
             shares,
+            counts.uncertainty(),
             counts.measured,
             {name: own[name].doc for name in names if name in own and own[name].doc},
             choice.across or first,
@@ -125,7 +127,7 @@ def charts(
     x, y, colour = _free(choice, [*parameters.shares, *values], fields)
     return drawn | {
         "parallel": parameter_charts.parallel(of, values, selection),
-        "importance": parameter_charts.importance(parameters.shares),
+        "importance": parameter_charts.importance(parameters.shares, parameters.uncertainty),
         "slice": parameter_charts.slice_of(of, fastest, slice_by, values, lines) if slice_by else None,
         "heat": parameter_charts.heat_map(fastest, across, up, values) if across and up else None,
         "free": parameter_charts.free_axes(of, x, y, colour, values, lines),

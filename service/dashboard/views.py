@@ -19,13 +19,18 @@ from tilewright.service.operations.answers import (
     JobAnswer,
     ProblemAnswer,
     TrialAnswer,
+    TunedFor,
 )
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.best.results_table import ModelResults
+from tilewright.service.operations.best.tables import TableAnswer
 from tilewright.service.operations.parse import format_options
 
 OPEN = frozenset({"queued", "running"})
+
+IMPORTED = "import"
+"""The sampler of jobs that an import made: nothing ran here."""
 
 MARKS = {
     "measured": "\N{CHECK MARK}",
@@ -74,7 +79,6 @@ def result_lines(results: Sequence[ResultAnswer], devices: Sequence[DeviceAnswer
 
 def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | None]) -> dict[str, Any]:
     library = result.library
-    half_width_ms = (result.ci_ms[1] - result.ci_ms[0]) / 2
     return {
         "problem": result.problem,
         "shape": formatting.shape_text(result.problem),
@@ -88,7 +92,7 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "ties": result.ties,
         "time_ms": result.time_ms,
         "pack_ms": result.pack_ms,
-        "uncertainty": half_width_ms / result.time_ms,
+        "ci_ms": result.ci_ms,
         "l2": result.l2,
         "gflops": result.gflops,
         "gb_per_s": result.gb_per_s,
@@ -126,12 +130,17 @@ def best_path(problem: ProblemAnswer, device_model: str) -> str:
     return plain_address(f"/v1/kernels/{quote(problem.kernel)}/best", _question(problem, device_model))
 
 
-def ask_path(problem: ProblemAnswer, device_model: str) -> str:
+def table_path(table: TableAnswer) -> str:
+    """The API address of the family's table."""
+    return plain_address(f"/v1/kernels/{quote(table.kernel)}/table", _question(table, table.device_model))
+
+
+def ask_path(problem: TunedFor, device_model: str) -> str:
     """The page that shows the best configuration and how to use it."""
     return plain_address("/ask", {"kernel": problem.kernel, **_question(problem, device_model)})
 
 
-def _question(problem: ProblemAnswer, device_model: str) -> dict[str, str]:
+def _question(problem: TunedFor, device_model: str) -> dict[str, str]:
     return {
         "device_model": device_model,
         "shape": formatting.shape_text(problem),
@@ -153,23 +162,23 @@ def plain_address(path: str, query: Mapping[str, str]) -> str:
 
 def job_line(job: JobAnswer) -> dict[str, Any]:
     """One row of the table of jobs."""
-    trials = job.budget.get("trials")
+    trials, is_import = job.budget.get("trials"), job.sampler == IMPORTED
     return {
         "path": f"/jobs/{job.id}",
         "problem": job.problem,
         "device": job.device_model or "any",
         "device_place": job.device_place,
         "device_uuid": job.device,
-        "state": job.state,
+        "state": "imported" if is_import else job.state,
         "phase": job.phase if job.state == "running" else None,
         "is_stopping": job.cancel_requested and job.state == "running",
         "trials_done": job.trials_done,
-        "trials": int(trials) if trials else None,
+        "trials": int(trials) if trials and not job.problem.is_family else None,
         "why_stopped": job.why_stopped,
         "best_ms": job.best_ms,
         "is_settled": (job.result or {}).get("best") is not None,
         "gain_over_default": job.gain_over_default,
-        "elapsed_s": job.elapsed_s if job.started_at or job.elapsed_s else None,
+        "elapsed_s": job.elapsed_s if (job.started_at or job.elapsed_s) and not is_import else None,
         "error": job.error,
         "created_at": job.created_at,
     }

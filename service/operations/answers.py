@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from tilewright.kernels.family import is_open
 
 T = TypeVar("T")
 
@@ -23,14 +26,15 @@ class Answer(BaseModel):
 class Match(StrEnum):
     """How a best configuration was found.
 
-    `exact`: tuned for this problem. `predicted`: from the trials of other shapes; `expected_loss` says how much slower
-    than the best it should be. `nearest`: the best of the nearest tuned shape. `transferred`: the same from a similar
-    device model, or what shipped records of one predict. `estimated`: every tuned shape is far away; of their bests and
-    the default, this one is estimated to be the fastest. `default`: the kernel's default configuration, because nothing
-    is known that should be faster.
+    `exact`: tuned for this problem. `range`: from a table for every size of an axis. `predicted`: from the trials of
+    other shapes; `expected_loss` says how much slower than the best it should be. `nearest`: the best of the nearest
+    tuned shape. `transferred`: the same from a similar device model, or what shipped records of one predict.
+    `estimated`: every tuned shape is far away; of their bests and the default, this one is estimated to be the fastest.
+    `default`: the kernel's default configuration, because nothing is known that should be faster.
     """
 
     EXACT = "exact"
+    RANGE = "range"
     PREDICTED = "predicted"
     NEAREST = "nearest"
     TRANSFERRED = "transferred"
@@ -38,13 +42,24 @@ class Match(StrEnum):
     DEFAULT = "default"
 
 
-class ProblemAnswer(Answer):
-    """Kernel, shape, dtype and every option with its value."""
+class TunedFor(Answer):
+    """A problem, or a family of problems: one size of its shape is then a range such as `1..8192`."""
 
     kernel: str
-    shape: dict[str, int]
+    shape: Mapping[str, int | str]
     dtype: str
     options: dict[str, bool | str]
+
+    @property
+    def is_family(self) -> bool:
+        """Whether a size is a range."""
+        return is_open(self.shape)
+
+
+class ProblemAnswer(TunedFor):
+    """Kernel, shape, dtype and every option with its value."""
+
+    shape: dict[str, int]
 
 
 class LaunchAnswer(Answer):
@@ -92,11 +107,14 @@ class BestAnswer(Answer):
     device_model: str
     variant: str
     configuration: dict[str, int]
+    sizes: str | None = Field(
+        None, description="For `range`: the sizes that the configuration serves, such as `m=129..512`."
+    )
     launch: LaunchAnswer
     flags: list[str] = Field(description="Macro definitions for the compiler, for the problem asked.")
     time_ms: float | None = Field(
-        description="Time of one launch of the tuned problem; for `predicted`, the time expected for the problem asked "
-        "for; null for `default`, and where shipped records of another device model are all there is."
+        description="Time of one launch of the tuned problem; for `range` and `predicted`, the time expected for the "
+        "problem asked for; null for `default`, and where shipped records of another device model are all there is."
     )
     ci_ms: tuple[float, float] | None = None
     pack_ms: float | None = Field(default=None, description=PACK_MS)
@@ -107,8 +125,8 @@ class BestAnswer(Answer):
     gain_over_default: float | None = Field(None, description="Time of the default configuration over this one.")
     gain_over_slowest: float | None = None
     expected_loss: float | None = Field(
-        description="Expected time over the best time, minus 1: 0 for exact, by cross-validation over the tuned shapes "
-        "for predicted, null where unknown."
+        description="Expected time over the best time, minus 1: 0 for exact, that of the measured sizes beside it for "
+        "range, by cross-validation over the tuned shapes for predicted, null where unknown."
     )
     library: LibraryAnswer | None
     environment: EnvironmentAnswer | None
@@ -163,7 +181,7 @@ class JobAnswer(Answer):
     id: UUID
     state: str
     phase: str
-    problem: ProblemAnswer
+    problem: TunedFor
     device_model: str | None
     device: str | None = Field(description="UUID, where only that device may run it.")
     device_place: str | None = Field(None, description="Number and host of that device, like `0 of gpu-host`.")
@@ -220,7 +238,7 @@ class ScheduleAnswer(Answer):
         "problems",
         description="problems: those listed; stale, improvable, demand: those that are so at each due time.",
     )
-    problems: list[ProblemAnswer]
+    problems: list[TunedFor]
     top: int | None = Field(None, description="Most problems of one fire; null for the target `problems`.")
     kernel: str | None = Field(None, description="Only problems of this kernel are tuned; null: of every kernel.")
     device_model: str

@@ -12,7 +12,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations.answers import KernelAnswer, ProblemAnswer, SourceAnswer
+from tilewright.service.operations.answers import KernelAnswer, SourceAnswer, TunedFor
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
 
@@ -33,7 +33,7 @@ def packed_input(kernel: str) -> str:
     return declared.packed if declared and declared.packed else "an input"
 
 
-def options_that_differ(problem: ProblemAnswer | Problem) -> dict[str, OptionValue]:
+def options_that_differ(problem: TunedFor | Problem) -> dict[str, OptionValue]:
     """The options that are not at their defaults; all options of a kernel that is not known here."""
     declared = catalogue().by_name.get(problem.kernel)
     usual = {option.name: option.default for option in declared.options} if declared else {}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
 from tilewright.service.errors import InvalidRequestError
 
-Value = TypeVar("Value", int, str, bool | str)
+Value = TypeVar("Value", int, str, bool | str, int | str)
 
 KEPT_PAIRS = 1 << 14
 """Pairs like `m=256` that are read once: `GET best` reads three in every question, of few different ones."""
 
 SHAPE_EXAMPLE = "m=256,n=100,k=784"
+OPEN_EXAMPLE = "m=1..8192,n=4096,k=4096"
 OPTIONS_EXAMPLE = "trans_a=false,trans_b=true"
 RENAME_EXAMPLE = "BLOCK_M=TILE_M,stages=STAGES"
 
@@ -32,6 +33,14 @@ def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
     shape = _by_name("shape", text, _axis, SHAPE_EXAMPLE)
     if not shape:
         raise InvalidRequestError("shape", "no axis is given.", SHAPE_EXAMPLE)
+    return shape
+
+
+def parse_open_shape(text: str | Iterable[str]) -> dict[str, int | str]:
+    """The same of a shape that may have a range, such as `m=1..8192`, which stays text."""
+    shape = _by_name("shape", text, _open_axis, OPEN_EXAMPLE)
+    if not shape:
+        raise InvalidRequestError("shape", "no axis is given.", OPEN_EXAMPLE)
     return shape
 
 
@@ -59,12 +68,12 @@ def parse_selection(text: str | None) -> dict[str, tuple[float, float]]:
     return bounds
 
 
-def format_shape(shape: dict[str, int]) -> str:
-    """The text that `parse_shape` reads."""
+def format_shape(shape: Mapping[str, int | str]) -> str:
+    """The text that `parse_open_shape` reads, and `parse_shape` where no size is a range."""
     return ",".join(f"{axis}={size}" for axis, size in shape.items())
 
 
-def format_options(options: dict[str, bool | str]) -> str:
+def format_options(options: Mapping[str, bool | str]) -> str:
     """The text that `parse_options` reads; empty for no options."""
     words = ((name, str(value).lower() if isinstance(value, bool) else value) for name, value in options.items())
     return ",".join(f"{name}={word}" for name, word in words)
@@ -88,9 +97,16 @@ def _by_name(
 @lru_cache(maxsize=KEPT_PAIRS)
 def _axis(pair: str) -> tuple[str, int]:
     axis, size = _name_and_value("shape", pair, SHAPE_EXAMPLE)
+    if ".." in size:
+        reason = f"{size[:40]!r} is a range; tuning jobs, schedules and tables take one."
+        raise InvalidRequestError(f"shape.{axis}", reason, SHAPE_EXAMPLE)
     if not _WHOLE.fullmatch(size):
         raise InvalidRequestError(f"shape.{axis}", f"{size[:40]!r} is not a whole number.", SHAPE_EXAMPLE)
     return axis, int(size)
+
+
+def _open_axis(pair: str) -> tuple[str, int | str]:
+    return _name_and_value("shape", pair, OPEN_EXAMPLE) if ".." in pair else _axis(pair)
 
 
 @lru_cache(maxsize=KEPT_PAIRS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -13,11 +13,18 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.family import Family, is_open
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.watched import WatchedCatalogue
 from tilewright.service.errors import InvalidRequestError, NotFoundError
-from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, EnvironmentAnswer, ProblemAnswer
+from tilewright.service.operations.answers import (
+    DeviceAnswer,
+    DeviceModelAnswer,
+    EnvironmentAnswer,
+    ProblemAnswer,
+    TunedFor,
+)
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
@@ -221,27 +228,44 @@ def devices(session: Session) -> list[DeviceAnswer]:
     ]
 
 
-def problem_row(session: Session, problem: Problem) -> models.Problem:
-    """The problem's row, added where it is new, with its kernel; raises NotFoundError for an unregistered kernel."""
+def problem_row(session: Session, problem: Problem | Family) -> models.Problem:
+    """The row of a problem or a family, added where it is new, with its kernel; raises NotFoundError for an
+    unregistered kernel.
+    """
     kernel_id = session.scalar(select(models.Kernel.id).where(models.Kernel.name == problem.kernel))
     if kernel_id is None:
         known = session.scalars(select(models.Kernel.name).order_by(models.Kernel.name))
         remedy = "A kernel of your own is known once a worker has started with its folder in TILEWRIGHT_KERNEL_FOLDERS."
         raise NotFoundError("kernel", problem.kernel, list(known), remedy)
     session.execute(insert(models.Problem).values(problem_columns(problem, kernel_id)).on_conflict_do_nothing())
-    query = select(models.Problem).where(models.Problem.hash == problem.hash).options(joinedload(models.Problem.kernel))
+    query = select(models.Problem).where(models.Problem.hash == row_hash(problem))
+    query = query.options(joinedload(models.Problem.kernel))
     return session.scalars(query).one()
 
 
-def problem_columns(problem: Problem, kernel_id: int) -> dict[str, Any]:
-    """The columns of a problem's row."""
+def row_hash(problem: Problem | Family) -> str:
+    """The key of its row; a family's has its range."""
+    return problem.stated_hash if isinstance(problem, Family) else problem.hash
+
+
+def problem_columns(problem: Problem | Family, kernel_id: int) -> dict[str, Any]:
+    """The columns of the row of a problem or a family."""
     return {
-        "hash": problem.hash,
+        "hash": row_hash(problem),
         "kernel_id": kernel_id,
         "shape": problem.stated_shape,
         "dtype": problem.dtype,
         "options": dict(problem.options),
     }
+
+
+def tuned_for(
+    kernel: Kernel, shape: Mapping[str, int | str], dtype: str, options: Mapping[str, OptionValue]
+) -> Problem | Family:
+    """The problem, or the family where a size is a range; raises InvalidProblemError."""
+    if is_open(shape):
+        return Family.of(kernel, shape, dtype, options)
+    return kernel.problem({axis: size for axis, size in shape.items() if isinstance(size, int)}, dtype, options)
 
 
 def environment_row(session: Session, environment: Environment) -> models.Environment:
@@ -280,11 +304,20 @@ def device_model_of(row: models.DeviceModel) -> DeviceModel:
 
 def problem_answer(row: models.Problem) -> ProblemAnswer:
     """The problem as callers see it, axes in the kernel's order (JSONB forgets it); its kernel must be loaded."""
+    return ProblemAnswer(**_problem_fields(row))
+
+
+def tuned_for_answer(row: models.Problem) -> TunedFor:
+    """The same of a row that may be a family's."""
+    return TunedFor(**_problem_fields(row))
+
+
+def _problem_fields(row: models.Problem) -> dict[str, Any]:
     declaration = row.kernel.declaration
     names = [*declaration["axes"], *(axis["name"] for axis in declaration.get("optional_axes", ()))]
     order = {axis: place for place, axis in enumerate(names)}
     shape = dict(sorted(row.shape.items(), key=lambda item: order.get(item[0], len(order))))
-    return ProblemAnswer(kernel=row.kernel.name, shape=shape, dtype=row.dtype, options=row.options)
+    return {"kernel": row.kernel.name, "shape": shape, "dtype": row.dtype, "options": row.options}
 
 
 def device_model_columns(model: DeviceModel) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag, model_validator
 
 from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.caller import Scope
@@ -18,6 +18,20 @@ class Request(BaseModel):
     """Immutable; unknown fields are refused, so that a typing error is not silently ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+Size = Annotated[
+    Annotated[int, Tag("int")] | Annotated[str, Field(max_length=32), Tag("str")],
+    Discriminator(lambda size: "str" if isinstance(size, str) else "int"),  # so that only one of them is complained of
+]
+OpenShape = Annotated[
+    dict[str, Size],
+    Field(
+        examples=[{"m": 256, "n": 100, "k": 784}],
+        max_length=16,
+        description='Axis sizes. One of them may be a range such as "1..8192": a family, tuned as one job.',
+    ),
+]
 
 
 class BudgetRequest(Request):
@@ -65,7 +79,7 @@ class JobRequest(Request):
     )
 
     kernel: str = Field(max_length=64, examples=["gemm"])
-    shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
+    shape: OpenShape
     dtype: str = Field(default="float32", max_length=16)
     options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
     device_model: str | None = Field(
@@ -104,10 +118,10 @@ class RetryRequest(Request):
 
 
 class ScheduleProblem(Request):
-    """One problem that a schedule tunes at every due time."""
+    """One problem, or one family, that a schedule tunes at every due time."""
 
     kernel: str = Field(max_length=64, examples=["gemm"])
-    shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
+    shape: OpenShape
     dtype: str = Field(default="float32", max_length=16)
     options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
 

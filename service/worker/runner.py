@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.catalogue import Catalogue
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
@@ -36,6 +37,7 @@ from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.worker.ending import Preparation, end
 from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.families import FamilyRun
 from tilewright.service.worker.first_guess import FirstGuess
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
@@ -61,11 +63,11 @@ OTHERS_EVERY_S = 0.25
 
 @dataclass(frozen=True)
 class Assignment:
-    """A job's row with its kernel and problem."""
+    """A job's row with its kernel, and the problem or the family that it tunes."""
 
     job: models.TuningJob
     kernel: Kernel
-    problem: Problem
+    asked: Problem | Family
 
     @classmethod
     def load(cls, session: Session, job_id: uuid.UUID) -> Assignment:
@@ -76,8 +78,7 @@ class Assignment:
             .options(joinedload(models.TuningJob.problem).joinedload(models.Problem.kernel))
         ).one()
         kernel = registry.catalogue().get(row.problem.kernel.name)
-        problem = kernel.problem(row.problem.shape, row.problem.dtype, row.problem.options)
-        return cls(row, kernel, problem)
+        return cls(row, kernel, registry.tuned_for(kernel, row.problem.shape, row.problem.dtype, row.problem.options))
 
     @property
     def compiler(self) -> Compiler | None:
@@ -97,6 +98,7 @@ class Run:
     def __init__(
         self,
         assignment: Assignment,
+        problem: Problem,
         epoch: int,
         device: Device,
         stop: threading.Event,
@@ -104,7 +106,7 @@ class Run:
         first: Sequence[Configuration],
         preparation: Preparation,
     ) -> None:
-        self.job, self.kernel, self.problem = assignment.job, assignment.kernel, assignment.problem
+        self.job, self.kernel, self.problem = assignment.job, assignment.kernel, problem
         self.budget = assignment.budget
         self.epoch, self.device, self.stop = epoch, device, stop
         self.first, self.preparation = first, preparation
@@ -121,15 +123,10 @@ class Run:
         self.done, self.spent_s = spent.trials, spent.seconds
 
     def _begin(self, session: Session) -> tuple[models.Study, TrialContext, BudgetSpent]:
-        registry.register_kernels(session, Catalogue({self.kernel.name: self.kernel}))
         model_id, device_id = session.execute(
             select(models.Device.model_id, models.Device.id).where(models.Device.uuid == self.device.uuid)
         ).one()
-        environment = registry.environment_row(session, self.device.environment)
-        if self.job.compiler is None:  # a compiler replaced under a running worker: the device's own has moved on
-            registry.set_environment(session, self.device.uuid, environment)
-        if self.kernel.is_triton:  # it is not the device's compiler that these results depend on
-            environment = registry.environment_row(session, self.device.environment.with_triton(triton_version()))
+        environment = environment_of(session, self.job, self.kernel, self.device)
         study = study_rows.study_row(
             session, self.job.problem_id, model_id, environment.id, self._whole, kernel=self.kernel
         )
@@ -241,20 +238,35 @@ class Run:
         return self.cancelled or self.stop.is_set()
 
 
+def environment_of(session: Session, job: models.TuningJob, kernel: Kernel, device: Device) -> models.Environment:
+    """The row of the environment that the job measures in; the kernel is registered as it is here."""
+    registry.register_kernels(session, Catalogue({kernel.name: kernel}))
+    environment = registry.environment_row(session, device.environment)
+    if job.compiler is None:  # a compiler replaced under a running worker: the device's own has moved on
+        registry.set_environment(session, device.uuid, environment)
+    if kernel.is_triton:  # it is not the device's compiler that these results depend on
+        environment = registry.environment_row(session, device.environment.with_triton(triton_version()))
+    return environment
+
+
 def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) -> Exit:
     """Runs the job; how the process should exit."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
+    job, kernel, asked = assignment.job, assignment.kernel, assignment.asked
     try:
         entry = find_device(device_name)
-        guess = FirstGuess.of(assignment.job, assignment.kernel, assignment.problem, entry.uuid)
+        guess = None if isinstance(asked, Family) else FirstGuess.of(job, kernel, asked, entry.uuid)
         with (
             alone_on(entry),
-            Preparation(assignment.job, epoch) as preparation,
+            Preparation(job, epoch) as preparation,
             closing(open_device(device_name, assignment.compiler)) as device,
         ):
+            if isinstance(asked, Family):
+                environment_id = patiently(lambda session: environment_of(session, job, kernel, device).id)
+                return FamilyRun(job, kernel, asked, epoch, device, stop).settle(environment_id, preparation)
             first = guess.starts() if guess else []
-            job_run = Run(assignment, epoch, device, stop, first=first, preparation=preparation)
-            if assignment.job.verifies:
+            job_run = Run(assignment, asked, epoch, device, stop, first=first, preparation=preparation)
+            if job.verifies:
                 return verify_claimed(job_run)
             return job_run.settle(job_run.search())
     except (DeviceLostError, NoDeviceError) as lost:  # the worker had it, so it has failed since

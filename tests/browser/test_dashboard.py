@@ -4,6 +4,7 @@ import re
 
 import pytest
 from factories import CPU, H100, NAIVE, SHAPE, TILED_16, TILED_32
+from sampling import EXHAUSTIVE
 from sqlalchemy import func
 
 from tilewright.service.operations.transaction import transaction
@@ -53,7 +54,7 @@ def add_trial(job_id, study_id, configuration, time_ms, *, state=None):
             job.revision = job.state_revision = job.revision + 1
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (NARROW, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=EXHAUSTIVE), (NARROW, "dark")])
 def test_every_page_opens_without_a_complaint_and_fits(open_tab, filled, scheme, width):
     done, (running, study) = filled
     paths = ["/", "/jobs", f"/jobs/{done}", f"/jobs/{running}", f"/studies/{study}", "/schedules", "/kernels"]

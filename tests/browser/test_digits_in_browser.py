@@ -9,6 +9,7 @@ import pytest
 from accessible import serious
 from drawn_digits import STROKES
 from drawn_strokes import draw
+from sampling import EXHAUSTIVE
 
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore:no result for")]
 
@@ -70,7 +71,17 @@ def test_a_failed_drawing_is_told_as_failed_and_leaves_no_earlier_answer(open_pa
     expect(tab.locator("#answer")).to_contain_text(" 1, ")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (NARROW, "dark")])
+def test_a_digit_that_is_not_recognised_is_not_told_as_one(open_page, expect):
+    tab = open_page("/")
+    shares = [0.02] * 10
+    shares[3], shares[8] = 0.44, 0.4
+    answer = {"digit": 3, "probabilities": shares, "computed": "", "cells": [[0] * 8] * 8}
+    tab.route("**/digits", lambda route: route.fulfill(json=answer))
+    draw(tab, 3)
+    expect(tab.locator("#answer")).to_have_text("Not recognised: 3, 44.0 %, or 8, 40.0 %")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=EXHAUSTIVE), (NARROW, "dark")])
 def test_the_page_is_accessible_and_fits(open_page, scheme, width, expect):
     tab = open_page("/", width=width, color_scheme=scheme)
     draw(tab, 3)

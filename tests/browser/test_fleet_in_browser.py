@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from factories import CPU, H100, SHAPE, TILED_16
+from sampling import EXHAUSTIVE
 from sqlalchemy import func
 
 from tilewright.service.operations import registry
@@ -334,7 +335,7 @@ def filled(tab, commit):
     create(tab)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (NARROW, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=EXHAUSTIVE), (NARROW, "dark")])
 def test_pages_are_accessible_and_fit(open_tab, commit, width, scheme):
     tab = open_tab("/schedules", width=width, color_scheme=scheme)
     filled(tab, commit)

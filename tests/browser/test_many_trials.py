@@ -1,5 +1,7 @@
 """A study of 20,000 trials, as a laptop opens it."""
 
+import base64
+
 import pytest
 from factories import TILED_16
 from sqlalchemy import text
@@ -29,18 +31,33 @@ DRAWN = """() => echarts.getInstanceByDom(document.querySelector("#best-by-trial
   .getOption().series.filter(({ name }) => ["trials", "timed out"].includes(name)).map(({ data }) => data.length)"""
 
 
+COUNTED = """async (address) => {
+  const image = Object.assign(new Image(), { src: address });
+  await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+  let blue = 0;
+  for (let at = 0; at < data.length; at += 4) blue += data[at + 2] - data[at] > 40;
+  return blue / (canvas.width * canvas.height);
+}"""
+"""The share of an image's pixels that have the colour of a trial."""
+
+
 @pytest.fixture
-def path(commit):
+def path(commit, trials):
     def make(rows):
         study, problem, device = rows.study()
         rows.trial(study, rows.job(problem, device, study), TILED_16, 2.0)
-        rows.session.execute(COPY, {"study": study.id, "more": TRIALS - 1})
+        rows.session.execute(COPY, {"study": study.id, "more": trials - 1})
         rows.session.execute(FAIL, {"study": study.id})
         return f"/studies/{study.id}"
 
     return commit(make)
 
 
+@pytest.mark.parametrize("trials", [TRIALS])
 def test_it_is_small_and_painted_soon_and_every_trial_is_drawn(open_tab, path, expect):
     tab = open_tab("/kernels")
     sent = []
@@ -56,3 +73,23 @@ def test_it_is_small_and_painted_soon_and_every_trial_is_drawn(open_tab, path, e
     until(lambda: sum(tab.evaluate(DRAWN)) == TRIALS, lambda: tab.evaluate(DRAWN))
     expect(tab.locator("#summary")).to_contain_text("20,000")
     expect(tab.locator("#trials tbody tr")).to_have_count(50)
+
+
+@pytest.mark.parametrize("trials", [TRIALS, 5_000])
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_a_saved_picture_has_every_trial_that_the_page_shows(open_tab, path, expect, kind):
+    tab = open_tab(path)
+    plot = tab.locator("#best-by-trial .plot")
+    expect(plot.locator("canvas").first).to_be_visible()
+    with tab.expect_download() as saved:
+        tab.get_by_role("group", name="Best so far, over trials").get_by_role("button", name=kind.upper()).click()
+    content = saved.value.path().read_bytes()
+    type_ = {"png": "image/png", "svg": "image/svg+xml"}[kind]
+    tab.goto("about:blank")  # which lets an image of any source be read
+    in_picture = tab.evaluate(COUNTED, f"data:{type_};base64,{base64.b64encode(content).decode()}")
+    tab.goto(path)
+    expect(plot.locator("canvas").first).to_be_visible()
+    shown = base64.b64encode(plot.screenshot()).decode()
+    tab.goto("about:blank")
+    on_page = tab.evaluate(COUNTED, f"data:image/png;base64,{shown}")
+    assert in_picture == pytest.approx(on_page, rel=0.25)

@@ -1,4 +1,4 @@
-"""The CPU device, which keeps what it compiles for the tests of one module."""
+"""The CPU device, which keeps what it compiles for other tests."""
 
 import pytest
 from waiting import PATIENCE_S
@@ -7,7 +7,7 @@ from tilewright.tuner.devices.cpu.device import CpuDevice
 
 
 @pytest.fixture(scope="module")
-def device(tmp_path_factory):
-    device = CpuDevice(cache=tmp_path_factory.mktemp("host-programs"), run_timeout_s=PATIENCE_S)
+def device(shared_cache):
+    device = CpuDevice(cache=shared_cache / "host", run_timeout_s=PATIENCE_S)
     yield device
     device.close()

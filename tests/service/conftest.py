@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import emptying
+import kept_children
 import pytest
 import shipped_file
 from caller import Caller
@@ -19,6 +20,7 @@ from tilewright.service.api import best_answers
 from tilewright.service.api.missing_answers import MissingAnswers
 from tilewright.service.app import create_app
 from tilewright.service.operations.best_cache.watch import BestWatch
+from tilewright.service.operations.best_pool import pool
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import sqlalchemy_url
@@ -70,16 +72,25 @@ def routes() -> APIRouter:
     return create_app().router
 
 
+@pytest.fixture(scope="session")
+def kept_processes() -> Iterator[None]:
+    """The processes of pools outlive the tests of an application."""
+    yield
+    kept_children.end()
+
+
 @pytest.fixture
 def client(
     api_database: str,
     api_engine: Engine,
     registered_kernels: object,
     routes: APIRouter,
+    kept_processes: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Caller]:
     """A client of a fresh application on a database with the kernels alone; no lifespan, so no maintenance."""
     monkeypatch.setattr(best_answers, "WAIT_S", PATIENCE_S)  # on a machine with other things to do
+    monkeypatch.setattr(pool, "Child", kept_children.KeptChild)
     store_session.configure(api_database)
     app = create_app()
     app.router = routes

@@ -5,13 +5,17 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
+from tilewright.service.operations.best.tables import publish_table
 from tilewright.service.operations.exchange.rows import device_model_id
 from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel, Environment
+from tilewright.tuner.families.cover import Span
+from tilewright.tuner.families.table import Table
 from tilewright.tuner.outcome import Outcome
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=141 * 10**9, max_shared_bytes=232_448)
@@ -154,6 +158,26 @@ class Rows:
                 library_faster=library_ms < time_ms if library_ms else None,
             )
         )
+
+    def table(self, shape, spans, times, *, model=H200, environment=NEW, library_ms=None, options=None) -> int:
+        """The id of gemm's table: `spans` as (low, high, configuration), `times` in ms by configuration and size."""
+        device, declared = self.device(model, environment), registry.catalogue().get("gemm")
+        family = Family.of(declared, shape, options=options)
+        made = Table(
+            family,
+            model.slug,
+            environment,
+            tuple(Span(*span) for span in spans),
+            times,
+            library_ms or {},
+            "cuBLAS 13.0" if library_ms else None,
+            {number: [low, high] for number, (low, high, _) in enumerate(spans)},
+            trials=len(times),
+            compilations=len(times),
+            seconds=1.0,
+        )
+        job = self.job(registry.problem_row(self.session, family), device)
+        return publish_table(self.session, job, device.environment_id, json.loads(json.dumps(made.as_json(declared))))
 
     def trial_of(self, best) -> models.Trial:
         return self.session.get_one(models.Trial, best.trial_id)

@@ -15,6 +15,8 @@ from tilewright.tuner.cuda_source.c_types import COMMENT
 from tilewright.tuner.cuda_source.cut import Cut, cut
 from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
+from tilewright.tuner.cuda_source.tree import CudaSource
+from tilewright.tuner.cuda_source.uses import ASSIGNED, OTHER, READ, PointerUses
 from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
@@ -149,6 +151,8 @@ class Arguments:
         source = COMMENT.sub(" ", record["sources"][0]["text"])
         text = _DEFINITION.sub(" ", source)
         entry = record["kernel_name"].partition("<")[0].rpartition("::")[2].strip()
+        self._tree = CudaSource(record["sources"][0]["text"])
+        self._function = next((one for one in self._tree.kernels if one.name == entry), None)
         parts = parameters_of(text, entry)
         given = record["arguments"]
         self._text, self._body = text, _body_of(text, entry)
@@ -176,20 +180,21 @@ class Arguments:
         if not self._is_clear or self.parts is None:
             return "inout"
         name, part = self.names[place], self.parts[place]
-        if not is_answer and re.search(r"\bconst\b", part.partition("*")[0]):
+        uses = self._uses_of(name)
+        is_read_only = uses <= {READ} or re.search(r"\bconst\b", part.partition("*")[0]) is not None
+        if not is_answer and is_read_only:
             return "input"
-        uses = len(re.findall(rf"(?<!\.)\b{name}\b", self._body))
-        indexed = rf"(?<!\.)\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]"
-        reads = len(re.findall(rf"(?<![&\w]){indexed}(?!\s*(?:[-+*/|&^%]?=(?!=)|<<=|>>=|\+\+|--|\.|\[))", self._body))
-        before = len(re.findall(rf"(?:\+\+|--|&)\s*{indexed}", self._body))
-        if not is_answer and uses and reads == uses and not before:
-            return "input"
-        assigned = len(re.findall(rf"{indexed}\s*=(?!=)", self._body))
         size = 1
         for one in argument["shape"]:
             size *= one
         is_zero = is_zeros(argument["contents"]) and size == elements
-        return "output" if assigned == uses > 0 and is_zero else "inout"
+        return "output" if uses == {ASSIGNED} and is_zero else "inout"
+
+    def _uses_of(self, name: str) -> set[str]:
+        """How the function uses its pointer; `other` where macros make the function."""
+        if self._function is None:
+            return {OTHER}
+        return PointerUses(self._tree).of(self._function.node, name)
 
     def is_of_blocks(self, name: str) -> bool:
         """Whether each block writes its own number into the array: in the kernel, or in a function that it calls."""

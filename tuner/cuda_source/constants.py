@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from tilewright.kernels.dtypes import REAL
 from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, macros_in, without_aliases
-from tilewright.tuner.cuda_source.static_shared import MOST_MACROS
 
 _ARRAY = re.compile(r"__constant__\s+(?:__device__\s+)?(?:const\s+)?([\w: ]+?)\s+(\w+)\s*((?:\[[^\]]+\]\s*)*);")
 _NUMBER_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S[^\n]*)$", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
+MOST_MACROS = 16
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

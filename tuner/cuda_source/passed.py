@@ -10,6 +10,7 @@ from typing import Protocol
 from tilewright.kernels.dtypes import ITEM_BYTES, REAL
 from tilewright.tuner.cuda_source.c_types import NUMBER, aliases_in, dtype_of, macros_in, type_of, without_aliases
 from tilewright.tuner.cuda_source.tree import KernelFunction, fields_of_struct
+from tilewright.tuner.cuda_source.uses import ASSIGNED, READ, PointerUses
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong)([1234])")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -40,9 +41,11 @@ class FirstArgument:
     components: int = 1
 
     @classmethod
-    def of(cls, part: str, kernel: KernelFunction, text: str, types: Mapping[str, str]) -> FirstArgument:
+    def of(
+        cls, part: str, kernel: KernelFunction, text: str, types: Mapping[str, str], uses: PointerUses
+    ) -> FirstArgument:
         """By the parameter as it is written; `text` is what the kernel needs of its file, `types` has the
-        types that stand for its template's.
+        types that stand for its template's, `uses` are those in its file.
 
         Raises UnclearSourceError for what cannot be passed: it names the line and what to do.
         """
@@ -52,7 +55,7 @@ class FirstArgument:
         kind, is_pointer = type_of(part)
         _refuse(written, part, kind, kernel, is_pointer=is_pointer)
         name = _NAME.findall(part.partition("[")[0])[-1]
-        role = _role(part, name, kernel) if is_pointer else ""
+        role = _role(part, name, kernel, uses) if is_pointer else ""
         vector = _VECTOR.fullmatch(kind)
         scalar = _scalar_of(vector[1]) if vector else kind
         if scalar == "REAL" or NUMBER.fullmatch(scalar):
@@ -105,12 +108,12 @@ def _refuse(written: str, part: str, kind: str, kernel: KernelFunction, *, is_po
         )
 
 
-def _role(part: str, name: str, kernel: KernelFunction) -> str:
+def _role(part: str, name: str, kernel: KernelFunction, uses: PointerUses) -> str:
     """An output is only assigned to; what else is written is restored before each launch, which is right for both."""
-    uses = kernel.uses_of(name)
-    if re.search(r"\bconst\b", part.partition("*")[0]) or (uses and set(uses) == {"read"}):
+    found = uses.of(kernel.node, name)
+    if re.search(r"\bconst\b", part.partition("*")[0]) or found == {READ}:
         return "input"
-    return "output" if uses and set(uses) == {"assigned"} else "inout"
+    return "output" if found == {ASSIGNED} else "inout"
 
 
 def _scalar_of(prefix: str) -> str:

@@ -87,27 +87,13 @@ class KernelFunction:
     @property
     def parameters(self) -> list[str]:
         """Its parameters as they are written, on one line each, without defaults."""
-        function = _function_declarator(self.node)
-        listed = function.child_by_field_name("parameters") if function else None
-        texts = []
-        for part in listed.named_children if listed else ():
-            if part.type != "comment" and text_of(part) != "void":
-                value = part.child_by_field_name("default_value")
-                text = text_of(part)[: value.start_byte - part.start_byte].rstrip("= \n") if value else text_of(part)
-                texts.append(" ".join(text.split()))
-        return texts
+        return parameters_in(self.node)
 
     @property
     def template_parameters(self) -> list[TemplateParameter]:
         """The parameters of its template; none where it is no template."""
         listed = self.template.child_by_field_name("parameters") if self.template else None
         return [_template_parameter(part) for part in (listed.named_children if listed else ())]
-
-    def uses_of(self, name: str) -> list[str]:
-        """How the body uses a pointer, for each use: `assigned` (x[i] = …), `read` (x[i] in an expression), `other`."""
-        body = self.node.child_by_field_name("body")
-        found = descendants(body) if body else iter(())
-        return [_use(one) for one in found if one.type == "identifier" and text_of(one) == name]
 
 
 class CudaSource:
@@ -135,6 +121,19 @@ def defined_name(node: Node) -> str:
     function = _function_declarator(node)
     named = function.child_by_field_name("declarator") if function else None
     return text_of(named).rpartition("::")[2].partition("<")[0].strip()
+
+
+def parameters_in(node: Node) -> list[str]:
+    """The parameters of a function's definition as they are written, on one line each, without defaults."""
+    function = _function_declarator(node)
+    listed = function.child_by_field_name("parameters") if function else None
+    texts = []
+    for part in listed.named_children if listed else ():
+        if part.type != "comment" and text_of(part) != "void":
+            value = part.child_by_field_name("default_value")
+            text = text_of(part)[: value.start_byte - part.start_byte].rstrip("= \n") if value else text_of(part)
+            texts.append(" ".join(text.split()))
+    return texts
 
 
 def scopes_of(node: Node) -> list[str]:
@@ -207,26 +206,3 @@ def _template_parameter(part: Node) -> TemplateParameter:
         return TemplateParameter("typename", text_of(named), text_of(part.child_by_field_name("default_type")))
     name, value = text_of(part.child_by_field_name("declarator")), text_of(part.child_by_field_name("default_value"))
     return TemplateParameter(text_of(part.child_by_field_name("type")) or text_of(part), name, value)
-
-
-def _use(name: Node) -> str:
-    subscript = name.parent
-    if (
-        subscript is None
-        or subscript.type != "subscript_expression"
-        or subscript.child_by_field_name("argument") != name
-    ):
-        return "other"
-    outer: Node | None = subscript.parent
-    inner: Node = subscript
-    while outer is not None and outer.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:
-        if outer.type == "subscript_expression" and outer.child_by_field_name("argument") != inner:
-            return "read"  # an index of another array
-        inner = outer
-        outer = outer.parent
-    if outer is None or outer.type in {"update_expression", "pointer_expression"}:
-        return "other"
-    if outer.type == "assignment_expression" and outer.child_by_field_name("left") == inner:
-        operator = text_of(outer.child_by_field_name("operator"))
-        return "assigned" if operator == "=" and inner == subscript else "other"
-    return "read"

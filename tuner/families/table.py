@@ -18,8 +18,8 @@ from tilewright.tuner.runtime.any_size.tables import FORMAT
 class Table:
     """The ranges of a family on a device model, and the times that they rest on.
 
-    `library_ms`: the library's time by size, where it has such a product. `verified`: the sizes at which each range's
-    configuration was verified with every kind of inputs, its ends and random ones.
+    `library_ms`: the time of `library` by size, where it has such a product. `verified`: the sizes at which each
+    range's configuration was verified with every kind of inputs, its ends and random ones.
     """
 
     family: Family
@@ -28,6 +28,7 @@ class Table:
     spans: tuple[Span, ...]
     times: Times
     library_ms: Mapping[int, float]
+    library: str | None  # its name
     verified: Mapping[int, Sequence[int]]  # by the number of the range
     trials: int
     compilations: int
@@ -57,6 +58,7 @@ class Table:
             "environment": asdict(self.environment),
             "ranges": [self._range(kernel, number) for number in range(len(self.spans))],
             "loss": {"mean": mean, "largest": largest},
+            "library": self.library,
             "measured": [self._measured(size) for size in self.sizes],
             "trials": self.trials,
             "compilations": self.compilations,
@@ -83,7 +85,7 @@ class Table:
     def _measured(self, size: int) -> dict[str, object]:
         best_ms, configuration = self.best(size)
         return {
-            self.family.axis: size,
+            "size": size,
             "time_ms": self.time_ms(size),
             "best_ms": best_ms,
             "best": str(configuration),

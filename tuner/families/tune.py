@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Predicate, SearchSpace
 from tilewright.kernels.variant import Variant
+from tilewright.tuner import roofline
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.families.cover import MOST_RANGES, NoCoverError, Span, cover
+from tilewright.tuner.families.limits import NO_HOOKS, FamilyBudget, FamilyHooks, FamilyStoppedError
+from tilewright.tuner.families.measured import Measured
 from tilewright.tuner.families.representative import MOST, between, inside, spread
 from tilewright.tuner.families.table import Table
-from tilewright.tuner.loop.measure import MeasurementPlan
-from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress
+from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
+from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.runtime.any_size.ranges import is_sound_within
 from tilewright.tuner.runtime.choice import Choice
+
+T = TypeVar("T")
 
 LEADERS = 3
 """Configurations of each size that are measured at all sizes."""
@@ -36,38 +43,6 @@ SEARCH_PLAN = MeasurementPlan(finalists=LEADERS, final_rounds=5)
 LIBRARY_SAMPLES = 7
 
 
-@dataclass(frozen=True)
-class FamilyBudget:
-    """How long each of the first sizes is searched: seconds, trials, or whichever comes first."""
-
-    seconds: float | None = 3.0
-    trials: int | None = None
-    sizes: int = 12
-
-
-@dataclass
-class _Measured:
-    """What is known so far. `barred` was wrong at some size."""
-
-    times: dict[Configuration, dict[int, float]] = field(default_factory=dict)
-    library_ms: dict[int, float] = field(default_factory=dict)
-    barred: set[Configuration] = field(default_factory=set)
-    compiled: set[Configuration] = field(default_factory=set)
-    trials: int = 0
-
-    def note(self, configuration: Configuration, size: int, time_ms: float | None) -> None:
-        """One evaluation; no time where it failed."""
-        self.trials += 1
-        self.compiled.add(configuration)
-        if time_ms is not None:
-            self.times.setdefault(configuration, {})[size] = time_ms
-
-    def ranked(self, size: int) -> list[Configuration]:
-        """The configurations measured at that size, the fastest first."""
-        measured = [c for c, of_one in self.times.items() if size in of_one and c not in self.barred]
-        return sorted(measured, key=lambda one: self.times[one][size])
-
-
 def tune_family(
     device: Device,
     kernel: Kernel,
@@ -76,13 +51,16 @@ def tune_family(
     *,
     seed: int,
     starts: Sequence[Configuration] = (),
-    say: Callable[[str], None] = lambda _line: None,
+    barred: Iterable[Configuration] = (),
+    hooks: FamilyHooks = NO_HOOKS,
 ) -> Table:
-    """The table of the family on that device. `starts` are tried at every size. `say` gets a line now and then.
+    """The table of the family on that device. `starts` are tried at every size, those that are barred at none.
 
-    Each configuration is compiled once for all sizes. Raises TunerError where some size has no right configuration.
+    Each configuration is compiled once for all sizes. Raises TunerError where some size has no right configuration,
+    FamilyStoppedError.
     """
-    job = _Job(device, kernel, family, seed, say)
+    job = _Job(device, kernel, family, seed, hooks)
+    job.measured.barred.update(barred)
     started = time.monotonic()
     sizes = spread(family.low, family.high, budget.sizes)
     for size in sizes:
@@ -105,6 +83,7 @@ def tune_family(
         tuple(spans),
         job.counted(),
         {size: ms for size, ms in measured.library_ms.items() if size in served},
+        measured.library,
         verified,
         measured.trials,
         len(measured.compiled),
@@ -115,10 +94,10 @@ def tune_family(
 class _Job:
     """One family on one device, while it is tuned."""
 
-    def __init__(self, device: Device, kernel: Kernel, family: Family, seed: int, say: Callable[[str], None]) -> None:
-        self.device, self.kernel, self.family, self.seed, self.say = device, kernel, family, seed, say
+    def __init__(self, device: Device, kernel: Kernel, family: Family, seed: int, hooks: FamilyHooks) -> None:
+        self.device, self.kernel, self.family, self.seed, self.hooks = device, kernel, family, seed, hooks
         self.limits: Limits = device.model.limits
-        self.measured = _Measured()
+        self.measured = Measured()
 
     def search(self, size: int, budget: FamilyBudget, starts: Sequence[Configuration]) -> None:
         """A search at one size, which begins with what led at the sizes before."""
@@ -131,37 +110,67 @@ class _Job:
             *(c for other in sorted(self._sizes(), reverse=True) for c in self.measured.ranked(other)[:2]),
         ]
         knowledge = Knowledge(starts=list(dict.fromkeys(c for c in known if c in space)))
-        hooks = Hooks(on_trial=lambda progress: self._heard(size, progress))
-        limits = Budget(trials=budget.trials, seconds=budget.seconds)
-        bench = self._bench(size)
-        try:
-            result = tune(
-                bench, self.kernel, space, limits, seed=self.seed, knowledge=knowledge, hooks=hooks, plan=SEARCH_PLAN
+        made: list[Trial] = []
+        begun_s = time.monotonic()
+
+        def heard(progress: Progress) -> None:
+            made.append(progress.trial)
+            self._note(progress.trial.configuration, size, progress.trial.evaluation.time_ms)
+
+        too_fast = partial(roofline.too_fast, self.kernel, self.family.exact(size), self.device.model)
+        hooks = Hooks(on_trial=heard, should_stop=self.hooks.should_stop, too_fast=too_fast)
+
+        def run(bench: Bench) -> TuneResult:
+            limits = Budget(budget.trials, budget.seconds, spent_trials=len(made), spent_s=time.monotonic() - begun_s)
+            known = replace(knowledge, trials=tuple(made), barred=frozenset(self.measured.barred))
+            return tune(
+                bench, self.kernel, space, limits, seed=self.seed, knowledge=known, hooks=hooks, plan=SEARCH_PLAN
             )
-            for finalist in result.finalists:
-                self.measured.times.setdefault(finalist.configuration, {})[size] = finalist.time_ms
-            self.measured.barred.update(dropped.configuration for dropped in result.dropped)
-            if result.library is not None:
-                self.measured.library_ms[size] = result.library.time_ms
-        finally:
-            bench.close()
+
+        self._keep(size, self._on_bench(size, run))
+
+    def _keep(self, size: int, result: TuneResult) -> None:
+        """What a search found; raises FamilyStoppedError where it was stopped."""
+        self._go_on()
+        for finalist in result.finalists:
+            self.measured.times.setdefault(finalist.configuration, {})[size] = finalist.time_ms
+        self.measured.barred.update(dropped.configuration for dropped in result.dropped)
+        if result.library is not None:
+            self.measured.library_ms[size], self.measured.library = result.library.time_ms, result.library.name
         leader = self.measured.ranked(size)
         told = f"{self.measured.times[leader[0]][size] * 1e3:.1f} us, {leader[0]}" if leader else "nothing was right"
-        self.say(f"{self.family.axis}={size}: {told}")
+        self.hooks.say(f"{self.family.axis}={size}: {told}")
+
+    def _on_bench(self, size: int, work: Callable[[Bench], T]) -> T:
+        """What `work` returns on a bench of that size; it is repeated after a configuration broke the context."""
+        while True:
+            self._go_on()
+            bench = self.device.bench(self.kernel, self.family.at(size), self.seed)
+            try:
+                return work(bench)
+            except ContextLostError as lost:
+                self.measured.barred.add(lost.configuration)
+            finally:
+                bench.close()
+
+    def _go_on(self) -> None:
+        if self.hooks.should_stop():
+            raise FamilyStoppedError(str(self.family))
 
     def measure(self, sizes: Sequence[int]) -> None:
         """The leaders of every size at these sizes, each verified there, and the library."""
         leaders = self._leaders()
         for size in sizes:
-            missing = [one for one in leaders if size not in self.measured.times.get(one, {}) and self._fits(one, size)]
-            bench = self._bench(size)
-            try:
-                for configuration in missing:
-                    self._measure(bench, configuration, size)
-                if size not in self.measured.library_ms:
-                    self._time_library(bench, size)
-            finally:
-                bench.close()
+            self._on_bench(size, partial(self._measure_all, leaders, size))
+
+    def _measure_all(self, leaders: Sequence[Configuration], size: int, bench: Bench) -> None:
+        l2 = self.kernel.l2_of(self.family.exact(size))
+        for one in leaders:
+            if size not in self.measured.times.get(one, {}) and self._fits(one, size):
+                self._go_on()
+                self._note(one, size, bench.evaluate(one, l2, SEARCH_PLAN).time_ms)
+        if size not in self.measured.library_ms:
+            self._time_library(bench, size)
 
     def settled(self) -> tuple[list[Span], dict[int, list[int]]]:
         """A cover of the axis each of whose configurations was right at both ends of its range and between."""
@@ -195,40 +204,41 @@ class _Job:
                 wanted.setdefault(size, []).append((number, span.configuration))
         fallen = {span.configuration for span in spans if not self._is_sound(span.configuration, span.low, span.high)}
         for size, some in sorted(wanted.items()):
-            bench = self._bench(size)
-            try:
-                fallen.update(one for _, one in some if one not in fallen and not self._is_right(bench, one))
-            finally:
-                bench.close()
+            left = [one for _, one in some if one not in fallen]
+            fallen |= self._on_bench(size, partial(self._wrong_ones, left))
         return verified, fallen
 
+    def _wrong_ones(self, some: Sequence[Configuration], bench: Bench) -> set[Configuration]:
+        return {one for one in some if not self._is_right(bench, one)}
+
     def _is_right(self, bench: Bench, configuration: Configuration) -> bool:
+        if configuration in self.measured.barred:
+            return False
         try:
             executable = bench.compile(configuration)
             each = bench.verify_each_kind(executable) or (bench.verify(executable),)
         except TrialFailure as failure:
-            self.say(f"{configuration} failed its verification: {failure.outcome}")
+            self.hooks.say(f"{configuration} failed its verification: {failure.outcome}")
+            if failure.sticky:
+                raise ContextLostError(configuration, None) from failure
             return False
         return all(one.is_right for one in each)
-
-    def _measure(self, bench: Bench, configuration: Configuration, size: int) -> None:
-        l2 = self.kernel.l2_of(self.family.exact(size))
-        evaluation = bench.evaluate(configuration, l2, SEARCH_PLAN)
-        self.measured.note(configuration, size, evaluation.time_ms)
 
     def _time_library(self, bench: Bench, size: int) -> None:
         try:
             library = bench.library()
             if library is not None:
+                self.measured.library = bench.library_name()
                 l2 = self.kernel.l2_of(self.family.exact(size))
                 self.measured.library_ms[size] = sorted(bench.sample(library, l2, LIBRARY_SAMPLES))[
                     LIBRARY_SAMPLES // 2
                 ]
         except TrialFailure as failure:
-            self.say(f"{self.family.axis}={size}: the library's call failed: {failure.outcome}")
+            self.hooks.say(f"{self.family.axis}={size}: the library's call failed: {failure.outcome}")
 
-    def _heard(self, size: int, progress: Progress) -> None:
-        self.measured.note(progress.trial.configuration, size, progress.trial.evaluation.time_ms)
+    def _note(self, configuration: Configuration, size: int, time_ms: float | None) -> None:
+        self.measured.note(configuration, size, time_ms)
+        self.hooks.on_trial(self.measured.trials)
 
     def _leaders(self) -> list[Configuration]:
         ranks: Iterable[Configuration] = (
@@ -258,9 +268,6 @@ class _Job:
             same = Constraint("sums do not depend on other rows", _asked_of(self.kernel.variant(one.variant)))
             spaces.append(replace(one, constraints=(*one.constraints, same)))
         return SearchSpace(tuple(spaces), problem, self.limits)
-
-    def _bench(self, size: int) -> Bench:
-        return self.device.bench(self.kernel, self.family.at(size), self.seed)
 
 
 def _asked_of(variant: Variant) -> Predicate:

@@ -20,6 +20,7 @@ from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.proposed import Values, names_a_block, unique_name, values_around, with_guards
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
+from tilewright.tuner.cuda_source.uses import PointerUses
 from tilewright.tuner.kernel_check.geometry import FirstGeometry, Tuned, block_parameters
 from tilewright.tuner.kernel_check.instance import Instance, arguments_in
 from tilewright.tuner.kernel_check.parameters import default_macros
@@ -68,7 +69,8 @@ def first_declaration(
     instance = Instance.of(kernel, arguments_in(given) if given else None)
     taken = cut(project, kernel, instance.names)
     _refuse_launches(kernel)
-    arguments = [FirstArgument.of(part, kernel, taken.whole, instance.types) for part in kernel.parameters]
+    uses = PointerUses(project.main)
+    arguments = [FirstArgument.of(part, kernel, taken.whole, instance.types, uses) for part in kernel.parameters]
     if not any(argument.role in {"output", "inout"} for argument in arguments):
         raise UnclearSourceError(
             f"line {kernel.line}: {kernel.name} writes nothing: its parameters are numbers and pointers to const"

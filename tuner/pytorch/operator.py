@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from tilewright.tuner.pytorch.plans import Plans, Posed
+from tilewright.tuner.pytorch.turns import held
 
 LIBRARY = torch.library.Library("tilewright", "DEF")
 OPERATORS: dict[str, Operator] = {}
@@ -115,7 +116,8 @@ class Operator:
         """What `torch.ops` computes; only `__call__` has PyTorch's own derivatives at hand."""
         if forward_ad._current_level >= 0 and any(has_tangent(one) for one in arguments):  # noqa: SLF001 - no public name asks
             raise NotImplementedError(f"tilewright::{self.name} has no forward derivative; call tilewright.torch's")
-        return self.plans.run(*arguments)
+        with held():  # gradients may be recorded, or a compiler or a mode is at work
+            return self.plans.run(*arguments)
 
     def _written(self, keys: Any, *arguments: Any) -> None:
         """PyTorch's own operator where gradients are recorded: it derives, or refuses as it does."""

@@ -5,9 +5,11 @@ The decision is made once for each operator, layouts and numbers, and kept until
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch.turns import Turns
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
     from tilewright.kernels.problem import Problem
@@ -80,6 +83,7 @@ class _Process:
         self.is_listening = False
         self.warned: dict[tuple[str, type[Exception]], Exception] = {}
         self.era = 0  # plans of an earlier one are made anew
+        self.is_off = os.environ.get("TILEWRIGHT_OFF", "").lower() in {"1", "true", "yes", "on"}
 
 
 _PROCESS = _Process()
@@ -115,6 +119,23 @@ def runtime() -> Runtime:
         _PROCESS.is_listening = True
         LISTENERS.append(lambda _use, _finding: look_again())  # the next answer may say that the library is faster
     return _PROCESS.runtime or default_runtime(only_tuned=True)
+
+
+def off() -> None:
+    """Makes every operator PyTorch's own from the next call on, and `on` undoes it; `TILEWRIGHT_OFF=1` begins so."""
+    _PROCESS.is_off = True
+    look_again()
+
+
+def is_off() -> bool:
+    """Whether `off` holds."""
+    return _PROCESS.is_off
+
+
+def on() -> None:
+    """Makes operators launch tuned kernels again."""
+    _PROCESS.is_off = False
+    look_again()
 
 
 def status() -> list[Decision]:
@@ -283,13 +304,15 @@ class Plans:
     ) -> None:
         self._name, self._kernel = name, kernel
         self._result, self._pose, self._pytorch = result, pose, pytorch
-        self._by_layout: dict[Hashable, _Ready | None] = {}
+        self._by_layout: dict[Hashable, _Ready | Turns | None] = {}
         self._era = _PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
         """The operator's result."""
         if self._era != _PROCESS.era:
             self._by_layout, self._era = {}, _PROCESS.era
+        if _PROCESS.is_off:
+            return self._pytorch(*arguments)
         try:
             key = tuple([layout_key(one) for one in arguments])
         except RuntimeError:  # a tensor without strides
@@ -306,9 +329,12 @@ class Plans:
     def ready(self, *arguments: Any) -> Callable[[Sequence[Any]], Any] | None:
         """What a call that ran before does with arguments that lie alike: raises TunerError before anything has run.
 
-        None where it is PyTorch's own operator that does it.
+        None where it is PyTorch's own operator that does it, or may be.
         """
-        return self._by_layout.get(tuple([layout_key(one) for one in arguments])) if self._era == _PROCESS.era else None
+        if self._era != _PROCESS.era or _PROCESS.is_off:
+            return None
+        ready = self._by_layout.get(tuple([layout_key(one) for one in arguments]))
+        return ready.ours if isinstance(ready, Turns) else ready
 
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
@@ -320,39 +346,64 @@ class Plans:
         with on_device_of(_first(output)):
             return self._found(output, arguments)
 
-    def _decided(self, key: Hashable, arguments: Sequence[Any]) -> _Ready | None:
-        launcher = None
+    def _decided(self, key: Hashable, arguments: Sequence[Any]) -> _Ready | Turns | None:
+        ready: _Ready | Turns | None = None
         result = self._result(*arguments)
         outputs = result if isinstance(result, tuple) else (result,)
         if outputs[0].numel() and all(one.numel() for one in arguments if isinstance(one, Tensor)):
             try:
                 with on_device_of(outputs[0]):
-                    launcher = self._chosen(key, result, arguments)
+                    ready = self._chosen(key, result, outputs, arguments)
             except (TunerError, KernelError) as error:
                 self._note(key, arguments, error)
-        ready = None
-        if launcher is not None:
-            ready = _Ready(launcher, [_Output.of(one, _place(arguments, one)) for one in outputs], self._pose)
         self._by_layout[key] = ready
         return ready
 
-    def _chosen(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Launcher | AnySizeLauncher | None:
+    def _chosen(
+        self, key: Hashable, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]
+    ) -> _Ready | Turns | None:
         from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher  # noqa: PLC0415 - see above
 
         launcher, posed, choice = self._found(output, arguments)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
-        if choice.library_faster:
-            self._keep(key, arguments, is_ours=False, reason=f"the library was faster than {words}")
+        ours = _Ready(launcher, [_Output.of(one, _place(arguments, one)) for one in outputs], self._pose)
+        use: _Use | None = None
+        if not isinstance(launcher, AnySizeLauncher):  # which checks each of its configurations itself
+            problem, device = launcher.posed(*posed.arrays)
+            first_use = launcher.first_use(problem, device, choice)
+            use = None if first_use is None else _Use(first_use, launcher, problem, device)
+        if use is not None and outputs[0].is_cuda:
+            load = partial(use.launcher.load_for, use.problem, use.device)
+            reason = f"takes turns with PyTorch's own call: {words}"
+            self._keep(key, arguments, is_ours=not choice.library_faster, reason=reason)
+            ready: _Ready | Turns | None = self._in_turns(key, ours, load, is_first=not choice.library_faster)
+        elif choice.library_faster:
+            told = "was" if use is None else "is expected to be"
+            self._keep(key, arguments, is_ours=False, reason=f"the library {told} faster than {words}")
             return None
-        self._keep(key, arguments, is_ours=True, reason=words)
-        if isinstance(launcher, AnySizeLauncher):  # it checks each of its configurations itself, once for all sizes
-            return launcher
-        problem, device = launcher.posed(*posed.arrays)
-        use = launcher.first_use(problem, device, choice)
+        else:
+            self._keep(key, arguments, is_ours=True, reason=words)
+            ready = ours
         uses = _PROCESS.uses.setdefault((self._name, key), [])
-        if use is not None and all(one.use is not use for one in uses):
-            uses.append(_Use(use, launcher, problem, device))
-        return launcher
+        if use is not None and all(one.use is not use.use for one in uses):
+            uses.append(use)
+        return ready
+
+    def _in_turns(self, key: Hashable, ours: _Ready, load: Callable[[], None], *, is_first: bool) -> Turns:
+        """Ours and PyTorch's call, until their times decide; what is decided then holds as what the records say."""
+        era = _PROCESS.era
+
+        def decided(is_ours: bool, reason: str) -> None:
+            if era == _PROCESS.era:
+                self._by_layout[key] = ours if is_ours else None
+                before = _PROCESS.decisions[self._name, key]
+                words = before.reason.partition(": ")[2]
+                _PROCESS.decisions[self._name, key] = before._replace(is_ours=is_ours, reason=f"{reason}; {words}")
+
+        def pytorch(arguments: Sequence[Any]) -> Any:
+            return self._pytorch(*arguments)
+
+        return Turns(ours, pytorch, prefers_ours=is_first, load=load, decided=decided)
 
     def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
         first = _first(output)

@@ -206,6 +206,11 @@ class CudaLaunches:
         if loaded.kept_bytes:
             loaded.kept(packed, addresses, stream)
 
+    def load(self, ordinal: int) -> None:
+        """Compiles and loads for that GPU, in its primary context where it is not current."""
+        with pushed(current_handle() if current_ordinal() == ordinal else primary(ordinal)):
+            self.prepared()
+
     def prepare(self, ordinal: int) -> None:
         """Compiles, loads and verifies for that GPU: in its current context where it has one, else in the primary one.
 

@@ -156,6 +156,12 @@ class Launcher:
         """As `prepare`, for what arrays pose on a resolved device."""
         self._launches(problem, device).prepare(_ordinal(device) if device != "cpu" else 0)
 
+    def load_for(self, problem: Problem, device: str) -> None:
+        """Compiles and loads for what arrays pose on a resolved device; launches nothing. Raises LaunchError."""
+        launches = self._launches(problem, device)
+        if isinstance(launches, CudaLaunches):
+            launches.load(_ordinal(device))
+
     def choice(self, *arrays: Any, device: str | None = None, **named: Any) -> Choice:
         """The configuration that is launched on such arrays, and where it comes from.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,10 +17,11 @@ from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
 from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
-from tilewright.tuner.runtime.any_size.tables import TableFolder
+from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.any_size.tables import TableFolder, ranges_of
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import (
@@ -36,6 +38,8 @@ from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -96,7 +100,8 @@ class Runtime:
         self._launchers: dict[Any, Launcher] = {}
         self._any_size: dict[Any, AnySizeLauncher] = {}
         self._any_size_operators = any_size_operators
-        self.families = Families(self._known_for_all, self.tables.ranges, self.first_use, self._warn_untuned)
+        self._served_tables = TableFolder(self._answers.folder / "tables")
+        self.families = Families(self._known_for_all, self._tabled, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
     def best(
@@ -180,6 +185,23 @@ class Runtime:
             choice = self._known(kernel, problem, place)
             return choice and replace(choice, match="nearest" if choice.match == "exact" else choice.match, cubin=None)
         return self.predicted(kernel, problem, place)
+
+    def _tabled(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
+        """The family's table in the bundle, of this machine, or of the service; the service is asked once a day."""
+        found = self._bundle.ranges(kernel, family, place) if self._bundle else None
+        found = found or self.tables.ranges(kernel, family, place)
+        found = found or self._served_tables.ranges(kernel, family, place, within_s=FRESH_S)
+        if found is None and self._service and self._bundle is None:
+            answer = self._service.table(family, place, partial(self._keep_table, family, place))
+            found = ranges_of(answer, kernel, family, place) if answer else None
+            found = found or self._served_tables.ranges(kernel, family, place)
+        return found
+
+    def _keep_table(self, family: Family, place: TargetDevice, answer: Mapping[str, Any]) -> None:
+        try:
+            self._served_tables.put(family, place.slug, answer)
+        except OSError as error:
+            log.warning("a table could not be kept in %s: %s", self._served_tables.folder, error)
 
     def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
         missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"

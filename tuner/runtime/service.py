@@ -13,9 +13,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
@@ -35,6 +37,7 @@ MOST_SEEN = 2000
 MAX_REPORTS = 256
 """Misses and claims that wait to be reported; more are dropped."""
 
+Outcome = dict[str, Any] | Exception | None
 Answered = Callable[[Problem, TargetDevice, dict[str, Any]], None]
 
 
@@ -68,6 +71,13 @@ class ApiCalls:
         query = {"device_model": device_model, "shape": problem.shape_text, "dtype": problem.dtype}
         query |= {"options": ",".join(words)} if words else {}
         return self.call(f"/v1/kernels/{problem.kernel}/best?{urllib.parse.urlencode(query)}")
+
+    def table(self, family: Family, device_model: str) -> dict[str, Any]:
+        """The answer to `GET /v1/kernels/{kernel}/table`; raises what `call` raises."""
+        words = ",".join(f"{name}={str(value).lower()}" for name, value in family.options.items())
+        query = {"device_model": device_model, "shape": family.shape_text, "dtype": family.dtype}
+        query |= {"options": words} if words else {}
+        return self.call(f"/v1/kernels/{family.kernel}/table?{urllib.parse.urlencode(query)}")
 
     def claim(
         self, kernel: Kernel, problem: Problem, device_model: str, driver: str, configuration: Configuration, seen: str
@@ -127,10 +137,26 @@ class Service:
 
     def ask(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
         """The answer; None where the service has none, or does not answer within the limit (one warning)."""
+        return self._waited_for(partial(self._outcome, problem, place))
+
+    def table(
+        self, family: Family, place: TargetDevice, keep: Callable[[dict[str, Any]], object]
+    ) -> dict[str, Any] | None:
+        """The table of a family, or None, in the same way; `keep` gets it, also where it comes after the limit."""
+
+        def outcome() -> Outcome:
+            answer = self._outcome_of(lambda: self._api.table(family, place.slug))
+            if isinstance(answer, dict):
+                keep(answer)
+            return answer
+
+        return self._waited_for(outcome)
+
+    def _waited_for(self, work: Callable[[], Outcome]) -> dict[str, Any] | None:
         if time.monotonic() < self._rests_until:
             return None
-        box: queue.SimpleQueue[dict[str, Any] | Exception | None] = queue.SimpleQueue()
-        threading.Thread(target=lambda: box.put(self._outcome(problem, place)), daemon=True).start()
+        box: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        threading.Thread(target=lambda: box.put(work()), daemon=True).start()
         try:
             outcome = box.get(timeout=self.limit_s)
         except queue.Empty:
@@ -177,24 +203,22 @@ class Service:
             reports.get()()
             reports.task_done()
 
-    def _outcome(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | Exception | None:
-        """The outcome of a question as a value, which can pass between threads."""
-        try:
-            answer = self._get(problem, place)
-        except (OSError, HTTPException, ValueError, RecursionError) as error:
-            return error
-        if answer is not None:
+    def _outcome(self, problem: Problem, place: TargetDevice) -> Outcome:
+        answer = self._outcome_of(lambda: self._api.best(problem, place.slug))
+        if isinstance(answer, dict):
             self._answered(problem, place, answer)
         return answer
 
-    def _get(self, problem: Problem, place: TargetDevice) -> dict[str, Any] | None:
+    @staticmethod
+    def _outcome_of(question: Callable[[], dict[str, Any]]) -> Outcome:
+        """The outcome of a question as a value, which can pass between threads."""
         try:
-            return self._api.best(problem, place.slug)
+            return question()
         except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:  # it does not know the kernel or the device model
-                    return None
-                raise
+            with error:  # 404: it does not know the kernel or the device model, or has no table
+                return None if error.code == HTTPStatus.NOT_FOUND else error
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
+            return error
 
     def _failed(self, error: Exception) -> None:
         self._rests_until = time.monotonic() + REST_S

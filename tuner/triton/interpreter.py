@@ -119,12 +119,14 @@ def _protect(address: int, size: int, access: int) -> None:
 def _arguments(words: Iterator[str], types: Sequence[str]) -> list[_Array | float]:
     arguments: list[_Array | float] = []
     for kind in types:
-        if next(words) == "scalar":
+        if kind == "1":  # a constant of the compiled code, which is not passed
+            arguments.append(1)
+        elif next(words) == "scalar":
             text = next(words)
             arguments.append(float(text) if kind.startswith(("fp", "bf")) else int(text))
         else:
             name, size, access, source, destination = (next(words) for _ in range(5))
-            arguments.append(_Array(name, int(size), access == "mutable", source, destination))
+            arguments.append(_Array(name, int(size), access != "const", source, destination))
     return arguments
 
 
@@ -159,7 +161,7 @@ class _Launches:
         return launch
 
     def _value(self, argument: _Array | float, kind: str, at_end: bool) -> Any:
-        if kind == "1":  # a constant of the compiled code
+        if kind == "1":
             return 1
         type_ = self._tl.str_to_ty(kind, None)
         if isinstance(argument, _Array):

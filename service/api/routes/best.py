@@ -10,16 +10,22 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from tilewright.kernels.family import Family
 from tilewright.service.api.best_answers import answered
 from tilewright.service.api.openapi import Responses, refuses
-from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName
+from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName, TableQuery
 from tilewright.service.api.problem_types import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
 from tilewright.service.errors import CallerLeftError
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.find import MAX_SHAPES, Asked
+from tilewright.service.operations.best.rows import EnvironmentFilter
+from tilewright.service.operations.best.tables import TableAnswer, find_table
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
-from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.parse import parse_open_shape, parse_options, parse_shape
+from tilewright.service.operations.registry import default_device_model
 from tilewright.service.operations.requests import Request as RequestBody
+from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1/kernels", tags=["best"])
 
@@ -87,6 +93,16 @@ async def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequ
     if answers is None:
         return Response(status_code=CALLER_LEFT)
     return Response(b'{"items":[%b]}' % b",".join(one.as_json for one in answers), media_type="application/json")
+
+
+@router.get("/{kernel}/table", operation_id="get_table", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
+def get_table(kernel: KernelName, query: Annotated[TableQuery, Query()]) -> TableAnswer:
+    """The table of a family: the configurations for every size of an axis, and the times that it rests on."""
+    declared = kernel_named(kernel)
+    family = Family.of(declared, parse_open_shape(query.shape), query.dtype, parse_options(query.options))
+    with transaction() as session:
+        slug = query.device_model or default_device_model(session)
+        return find_table(session, declared, family, slug, EnvironmentFilter(query.driver, query.toolkit))
 
 
 async def _answers(

@@ -15,7 +15,7 @@ from tilewright.service.api.middleware import access
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import IdempotencyKey, JobId, JobQuery, LastEventId, PageQuery
 from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
-from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
+from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer, TunedFor
 from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.jobs.request import dry_run, request_job
 from tilewright.service.operations.requests import JobRequest, RetryRequest
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 class DryRunAnswer(BaseModel):
     """The job as it would be; nothing was stored."""
 
-    problem: ProblemAnswer
+    problem: TunedFor
     device_model: str
     space_size: int = Field(description="Feasible configurations.")
     space_by_variant: dict[str, int]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.service.cli.arguments import DtypeOption, KernelArgument, KernelOptions
+from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
 
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
 
     from tilewright.kernels.family import Family
     from tilewright.kernels.kernel import Kernel
+    from tilewright.service.operations.best.tables import TableAnswer
+
+
+class TableSource(StrEnum):
+    """Where a table is looked for."""
+
+    LOCAL = "local"
+    SERVICE = "service"
+
 
 app = typer.Typer(help="Tables: configurations for every size of an axis. Tune, show.")
 
@@ -56,7 +67,8 @@ def tune_table(
     """Tune every size of an axis on a device of this machine, and keep the table for launchers of this user."""
     from tilewright.service.cli.ladder import alone_on, device_named
     from tilewright.tuner.devices.local import open_device
-    from tilewright.tuner.families.tune import FamilyBudget, tune_family
+    from tilewright.tuner.families.limits import FamilyBudget, FamilyHooks
+    from tilewright.tuner.families.tune import tune_family
 
     declared, family = _family(kernel, shape, dtype, option, same=batch_invariant)
     entry = device_named(device)
@@ -64,13 +76,13 @@ def tune_table(
         opened = open_device(entry.name)
         try:
             budget = FamilyBudget(seconds, trials, sizes)
-            table = tune_family(opened, declared, family, budget, seed=seed, say=note)
+            table = tune_family(opened, declared, family, budget, seed=seed, hooks=FamilyHooks(say=note))
         finally:
             opened.close()
     document = table.as_json(declared)
     path = _folder().put(family, table.device_model, document)
     note(f"kept in {path}")
-    print_json(document) if as_json else _print(family, document)
+    print_json(document) if as_json else _print(family.axis, document)
 
 
 @app.command("show")
@@ -84,26 +96,39 @@ def show_table(
     device_model: Annotated[
         str, typer.Option("--device-model", help="The device model, such as nvidia-h200 or cpu:amd-epyc-9b14.")
     ],
+    source: Annotated[
+        TableSource, typer.Option("--from", help="local: what `tables tune` keeps; service: what jobs have found.")
+    ] = TableSource.LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the table of a family that was tuned on this machine."""
+    """Show the table of a family that was tuned on this machine, or by a job."""
     _, family = _family(kernel, shape, dtype, option, same=batch_invariant)
+    if source is TableSource.SERVICE:
+        with connect() as connection:
+            answer = connection.table(kernel, device_model, family.stated_shape, dtype, family.options)
+        print_json(answer) if as_json else print_tuned_table(answer)
+        return
     document = _folder().get(family, device_model)
     if document is None:
         remedy = f"tilewright tables tune {kernel} --shape {family.shape_text}"
         raise CommandError(
             f"there is no table for {family} on {device_model}. Tune it: {remedy}", ExitCode.NOTHING_FOUND
         )
-    print_json(document) if as_json else _print(family, document)
+    print_json(document) if as_json else _print(family.axis, document)
+
+
+def print_tuned_table(table: TableAnswer) -> None:
+    """Prints a table of the service."""
+    _print(table.at_launch, table.model_dump(mode="json"))
 
 
 def _family(kernel: str, shape: str, dtype: str, option: list[str] | None, *, same: bool) -> tuple[Kernel, Family]:
-    from tilewright.kernels.family import Family, read_shape
+    from tilewright.kernels.family import Family
     from tilewright.service.operations.catalog import kernel_named
-    from tilewright.service.operations.parse import parse_options
+    from tilewright.service.operations.parse import parse_open_shape, parse_options
 
     declared = kernel_named(kernel)
-    return declared, Family.of(declared, read_shape(shape), dtype, parse_options(option), batch_invariant=same)
+    return declared, Family.of(declared, parse_open_shape(shape), dtype, parse_options(option), batch_invariant=same)
 
 
 def _folder() -> Any:
@@ -112,7 +137,7 @@ def _folder() -> Any:
     return TableFolder(default_tables())
 
 
-def _print(family: Family, document: Mapping[str, Any]) -> None:
+def _print(axis: str, document: Mapping[str, Any]) -> None:
     rows = [
         (
             f"{one['low']}..{one['high']}",
@@ -122,7 +147,7 @@ def _print(family: Family, document: Mapping[str, Any]) -> None:
         )
         for one in document["ranges"]
     ]
-    print_table((family.axis, "variant", "configuration", "times (us)"), rows)
+    print_table((axis, "variant", "configuration", "times (us)"), rows)
     loss = document["loss"]
     data.print(
         f"loss over the best of each measured size: mean {loss['mean']:.1%}, largest {loss['largest']:.1%}; "

@@ -22,18 +22,20 @@ from tilewright.service.cli.arguments import (
 )
 from tilewright.service.cli.commands.best import NO_DEVICE, only_device_model
 from tilewright.service.cli.commands.jobs import print_job
+from tilewright.service.cli.commands.tables import print_tuned_table
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, note, print_json, warn
 from tilewright.service.cli.report import milliseconds, print_best
 from tilewright.service.operations import DEFAULT_PRIORITY
-from tilewright.service.operations.parse import parse_options, parse_renames, parse_shape
+from tilewright.service.operations.parse import parse_open_shape, parse_options, parse_renames
 from tilewright.service.settings import settings
 
 if TYPE_CHECKING:
     from tilewright.service.cli.connection import Connection
-    from tilewright.service.operations.answers import BestAnswer, JobAnswer, ProblemAnswer
+    from tilewright.service.operations.answers import BestAnswer, JobAnswer, TunedFor
+    from tilewright.service.operations.best.tables import TableAnswer
     from tilewright.service.operations.requests import JobRequest, StartRequest
 
 HOW_TO_START = "Start one on the machine with that device: tilewright worker (or everything here: tilewright up)"
@@ -76,16 +78,17 @@ def tune(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch the job until it is over.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tune a kernel for one problem. A worker does the measuring; the default budget is 100 trials."""
-    from tilewright.service.operations.answers import ProblemAnswer
-    from tilewright.service.operations.catalog import kernel_named
+    """Tune a kernel for one problem, or for every size of an axis, such as m=1..8192. A worker does the measuring.
 
-    if ".." in shape:
-        remedy = f"tilewright tables tune {kernel} --shape {shape}"
-        raise CommandError(f"a range of sizes is tuned on a device of this machine: {remedy}", ExitCode.USAGE)
-    asked = ProblemAnswer(kernel=kernel, shape=parse_shape(shape), dtype=dtype, options=parse_options(option))
+    The default budget is 100 trials. Of a range the outcome is a table, and the budget that of its searches together.
+    """
+    from tilewright.service.operations.answers import TunedFor
+    from tilewright.service.operations.catalog import kernel_named
+    from tilewright.service.operations.registry import tuned_for
+
+    asked = TunedFor(kernel=kernel, shape=parse_open_shape(shape), dtype=dtype, options=parse_options(option))
     if settings().url is None:  # an API may have kernels that this installation has not
-        kernel_named(kernel).problem(asked.shape, dtype, asked.options)
+        tuned_for(kernel_named(kernel), asked.shape, dtype, asked.options)
     starts = read_starts(start, asked, rename or ())
     limits = JobLimits(trials, seconds, target_ms, variant or (), compiler, priority, starts)
     with connect() as connection:
@@ -106,10 +109,12 @@ def tune(
         show_result(connection, job, as_json=as_json, url=settings().url)
 
 
-def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]) -> Sequence[StartRequest]:
+def read_starts(path: Path | None, problem: TunedFor, rename: Sequence[str]) -> Sequence[StartRequest]:
     """The configurations of the file for that problem; raises CommandError for a file that cannot be read."""
     if path is None:
         return ()
+    if problem.is_family:
+        raise CommandError("--start is for a single problem; leave it out where a size is a range", ExitCode.USAGE)
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -117,13 +122,17 @@ def read_starts(path: Path | None, problem: ProblemAnswer, rename: Sequence[str]
     from tilewright.service.operations.catalog import kernel_named
     from tilewright.service.operations.jobs.starts import starts_in
 
-    found = starts_in(document, kernel_named(problem.kernel), problem.shape, parse_renames(rename))
+    found = starts_in(document, kernel_named(problem.kernel), _sizes(problem), parse_renames(rename))
     if found.unknown:
         names_of = ", ".join(sorted(found.unknown))
         warn(f"left out, as {problem.kernel} has no such parameters: {names_of} (--rename maps names)")
     if found.no_numbers:
         warn(f"left out, as they are not whole numbers in the file: {', '.join(sorted(found.no_numbers))}")
     return found.starts
+
+
+def _sizes(problem: TunedFor) -> dict[str, int]:
+    return {axis: size for axis, size in problem.shape.items() if isinstance(size, int)}
 
 
 def submit(connection: Connection, request: JobRequest) -> JobAnswer:
@@ -170,11 +179,21 @@ def missing_worker(connection: Connection, job: JobAnswer) -> str | None:
 
 
 def best_of(connection: Connection, job: JobAnswer) -> BestAnswer | None:
-    """The best known configuration of the job's problem; None unless the job is done and its device model known."""
-    if job.state != "done" or job.device_model is None:
+    """The best known configuration of the job's problem; None unless the job is done and its device model known, and
+    for a family.
+    """
+    if job.state != "done" or job.device_model is None or job.problem.is_family:
         return None
     problem = job.problem
-    return connection.best(problem.kernel, job.device_model, problem.shape, problem.dtype, problem.options)
+    return connection.best(problem.kernel, job.device_model, _sizes(problem), problem.dtype, problem.options)
+
+
+def table_of(connection: Connection, job: JobAnswer) -> TableAnswer | None:
+    """The table of the job's family; None for a single problem, and for a job that is not done."""
+    problem = job.problem
+    if job.state != "done" or not problem.is_family:
+        return None
+    return connection.table(problem.kernel, job.device_model, problem.shape, problem.dtype, problem.options)
 
 
 def _standing(best: BestAnswer) -> str:
@@ -187,13 +206,18 @@ def show_result(connection: Connection, job: JobAnswer, *, as_json: bool, url: s
     """Prints the job's result; raises CommandError if it failed, was cancelled or measured nothing."""
     from tilewright.tuner.errors import first_error
 
-    best = best_of(connection, job)
+    best, table = best_of(connection, job), table_of(connection, job)
     if as_json:
-        print_json({"job": job, "best": best})
+        print_json({"job": job, "best": best} | ({} if table is None else {"table": table}))
     if job.state == "failed":
         raise CommandError(f"the job failed: {job.error or 'no reason was recorded'}")
     if job.state == "cancelled":
-        raise CommandError(f"the job was cancelled after {job.trials_done} trials, which are kept")
+        kept = "and stored no table" if job.problem.is_family else "which are kept"
+        raise CommandError(f"the job was cancelled after {job.trials_done} trials, {kept}")
+    if table is not None:
+        if not as_json:
+            print_tuned_table(table)
+        return
     has_measured = (job.result or {}).get("best", best) is not None
     if best is None or best.time_ms is None or not has_measured:
         tried = [trial for trial in connection.trials(job.id, limit=1).items if trial.time_ms is None]

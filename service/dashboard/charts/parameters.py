@@ -14,10 +14,12 @@ from tilewright.service.dashboard.charts.parts import (
     axis,
     chart,
     levels_of,
+    lines_of,
     point,
     time_axis,
 )
 from tilewright.service.dashboard.charts.study import DOTS
+from tilewright.service.operations.studies.importance import Uncertainty
 from tilewright.service.operations.studies.space import TIME, Fastest, Selection, VariantTrials
 
 FASTEST_SHARE = 0.05
@@ -108,20 +110,25 @@ def _lines(part: str, dims: Sequence[str], style: Mapping[str, Any]) -> Options:
     }
 
 
-def importance(shares: Mapping[str, float]) -> Options | None:
-    """Bars of the parameters' shares; None where there are none."""
-    if not shares:
+def importance(shares: Mapping[str, float], uncertainty: Uncertainty | None) -> Options | None:
+    """Bars of the parameters' shares with the intervals of resampled ones; None where there are none."""
+    if uncertainty is None:
         return None
     names = list(shares)[::-1]
-    bars = [
-        point((round(shares[name] * 100, 1), name), f"{name}: {formatting.percent(shares[name])}") for name in names
-    ]
+    bars, spans = [], []
+    for name in names:
+        low, high = (round(bound * 100, 1) for bound in uncertainty.intervals[name])
+        says = f"{name}: {formatting.percent(shares[name])}, {low:g} to {high:g} % of resamples"
+        bars.append(point((round(shares[name] * 100, 1), name, low, high), says))
+        spans.append({"coords": [[low, name], [high, name]]})
     return chart(
         x=axis("importance, %", min=0),
         y={"type": "category", "data": names},
         series=[
-            {"name": "share", "type": "bar", "itemStyle": {"color": "--series-1"}, "barMaxWidth": 18, "data": bars}
+            {"name": "share", "type": "bar", "itemStyle": {"color": "--series-1"}, "barMaxWidth": 18, "data": bars},
+            lines_of("interval", spans, "--text") | {"z": 4},
         ],
+        named=["importance, %", "parameter", "from", "to"],
         legend=False,
         zooms=False,
     )

@@ -96,6 +96,20 @@ def levels_of(levels: Sequence[Level], *, is_across: bool = False) -> list[Optio
     ]
 
 
+def lines_of(name: str, data: Sequence[Options], colour: str, kind: str = "solid") -> Options:
+    """Lines that only accompany points: the table behind the chart has none of them."""
+    return {
+        "name": name,
+        "type": "lines",
+        "coordinateSystem": "cartesian2d",
+        "silent": True,
+        "symbol": "none",
+        "lineStyle": {"color": colour, "width": 2, "type": kind, "opacity": 1, "curveness": 0},
+        "itemStyle": {"color": colour},
+        "data": list(data),
+    }
+
+
 ZOOM: Sequence[Options] = [
     {
         "type": "inside",

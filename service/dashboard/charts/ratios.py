@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.service.dashboard import formatting
-from tilewright.service.dashboard.charts.parts import Options, axis, chart, point
+from tilewright.service.dashboard.charts.parts import Options, axis, chart, lines_of, point
 from tilewright.service.dashboard.charts.small import REACHES
 from tilewright.service.dashboard.views import history_path
 from tilewright.service.operations.views.compared import ComparedRow
@@ -28,14 +28,14 @@ def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
     farthest = max(abs(math.log(bound)) for row in places.values() for bound in row.interval or ())
     reach = next((reach for reach in REACHES if math.log(reach) >= farthest), math.exp(farthest) * 1.1)
     names = list(places)
-    series = [_lines("level", [_line(names[0], 1.0, names[-1], 1.0)], "--edge", kind="dashed")]
+    series = [lines_of("level", [_line(names[0], 1.0, names[-1], 1.0)], "--edge", kind="dashed")]
     for verdict, style in STYLES.items():
         own = {name: row for name, row in places.items() if row.verdict == verdict}
         if own:
             dots = [_dot(name, row) for name, row in own.items()]
             series.append({"name": verdict, "type": "scatter", "symbolSize": 9, "z": 4, **style, "data": dots})
             spans = [_line(name, row.interval[0], name, row.interval[1]) for name, row in own.items() if row.interval]
-            series.append(_lines(verdict, spans, style["itemStyle"]["color"]))
+            series.append(lines_of(verdict, spans, style["itemStyle"]["color"]))
     return chart(
         x=axis("problem, in the order of the table", kind="category", data=names, nameGap=8, axisLabel={"show": False}),
         y=axis("B over A", kind="log", direction="higher", logBase=10, min=1 / reach, max=reach),
@@ -55,17 +55,3 @@ def _dot(name: str, row: ComparedRow) -> Options:
 
 def _line(x: str, y: float, x_end: str, y_end: float) -> Options:
     return {"coords": [[x, y], [x_end, y_end]]}
-
-
-def _lines(name: str, data: Sequence[Options], colour: str, kind: str = "solid") -> Options:
-    """Lines that only accompany points: the table behind the chart has none of them."""
-    return {
-        "name": name,
-        "type": "lines",
-        "coordinateSystem": "cartesian2d",
-        "silent": True,
-        "symbol": "none",
-        "lineStyle": {"color": colour, "width": 2, "type": kind, "opacity": 1, "curveness": 0},
-        "itemStyle": {"color": colour},
-        "data": list(data),
-    }

@@ -37,6 +37,7 @@ CALLER_LEFT = 499
 
 HOW = {
     Match.EXACT: "Exact: this problem was tuned on this device model.",
+    Match.RANGE: "Range: the table of this problem's family has this configuration here. The time is interpolated.",
     Match.PREDICTED: "Predicted from the trials of near shapes. This shape was never tuned; the time is an estimate.",
     Match.NEAREST: "Nearest: the configuration of the nearest tuned shape. The time is that shape's.",
     Match.TRANSFERRED: "Transferred: the configuration of the nearest shape tuned on a similar device model.",

@@ -28,6 +28,7 @@ from tilewright.service.operations.best.results_table import (
     results_by_kernel,
     results_by_model,
 )
+from tilewright.service.operations.best.tables import tables_shown
 from tilewright.service.operations.parse import parse_selection
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.studies import studies
@@ -38,7 +39,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 SHOWN_EACH = 10
 SHOWN_RESULTS = 50
 SHOWN_STUDIES = 20
-DRAWN_RESULTS = 100
+DRAWN_RESULTS = 300
 
 Name = Annotated[str | None, Query(max_length=128)]
 Select = Annotated[str | None, Query(max_length=1024)]
@@ -156,6 +157,7 @@ def device_model(
             raise NotFoundError("device model", slug, list(models))
         devices = [device for device in registry.devices(session) if device.model == slug]
         drawn = results(session, kernel=kernel or None, device_model=slug, limit=DRAWN_RESULTS)
+        drawable = count_results(session, TableFilter(slug, kernel or None))
         skip = (number - 1) * SHOWN_RESULTS
         shown = (
             [] if choice.refusal else result_table(session, choice.which, order.text, limit=SHOWN_RESULTS, skip=skip)
@@ -180,7 +182,7 @@ def device_model(
         total=total,
         data=address("/v1/results", {"device_model": slug, **kept}),
         roofline=roofline(drawn.items, models[slug].details),
-        drawn=len(drawn.items),
+        drawn=formatting.of_all(len(drawn.items), drawable, "result"),
         rows=views.result_lines(shown, devices),
         studies=own_studies,
         study_total=study_total,
@@ -220,7 +222,7 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         found = catalog.kernel(session, name)
         shown = result_table(session, TableFilter(kernel=name), order.text, limit=SHOWN_EACH)
         total = count_results(session, TableFilter(kernel=name))
-        devices = registry.devices(session)
+        devices, tables = registry.devices(session), tables_shown(session, name)
     declared = catalogue().by_name.get(name)
     sources = {variant.name: declared.source(variant.name) for variant in declared.variants} if declared else {}
     example: dict[str, Any] = found.declaration["example_shape"]
@@ -228,6 +230,7 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         "kernel.html",
         kernel=found,
         sources=sources,
+        tables=tables,
         example=",".join(f"{axis}={size}" for axis, size in example.items()),
         rows=views.result_lines(shown, devices),
         order=order,

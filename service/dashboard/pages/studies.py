@@ -21,7 +21,12 @@ from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.parse import parse_selection
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.studies.columns import columns
-from tilewright.service.operations.studies.importance import LEAST_TRIALS, parameter_counts, parameter_names
+from tilewright.service.operations.studies.importance import (
+    LEAST_TRIALS,
+    RESAMPLES,
+    parameter_counts,
+    parameter_names,
+)
 from tilewright.service.operations.studies.space import (
     NAMED_COLUMNS,
     failed_job,
@@ -119,6 +124,7 @@ def study(
         charts=charts,
         parameters=parameters,
         least_trials=LEAST_TRIALS,
+        resamples=RESAMPLES,
         columns=address(f"{path}/columns", {"variant": drawn}) if drawn else None,
         variant=drawn,
         selection=selection,

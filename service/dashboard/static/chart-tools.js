@@ -53,18 +53,28 @@ function table(box, options) {
   box.replaceChildren(made, more);
 }
 
+/**
+ * The chart as it is in view, drawn anew at once: a copy of its canvas in another size leaves out the points that were
+ * drawn past the library's list of shapes.
+ */
 function picture(echarts, chart, options, theme, kind) {
   const size = { width: chart.getWidth(), height: chart.getHeight() };
-  if (kind === "svg") {
-    const drawn = echarts.init(null, theme, { renderer: "svg", ssr: true, ...size });
-    drawn.setOption({ ...options, backgroundColor: theme.ground });
-    const text = drawn.renderToSVGString();
-    drawn.dispose();
-    return text;
+  const drawn = kind === "svg"
+    ? echarts.init(null, theme, { renderer: "svg", ssr: true, ...size })
+    : echarts.init(document.createElement("div"), theme, { devicePixelRatio: 2, ...size });
+  const { dataZoom, xAxis, yAxis } = chart.getOption();
+  const inView = dataZoom ? { dataZoom, xAxis, yAxis } : {};
+  drawn.setOption({ ...options, ...inView, toolbox: undefined, backgroundColor: theme.ground, series: options.series.map((one) => ({ ...one, progressive: 0 })) });
+  for (const axis of chart.getModel().queryComponents({ mainType: "parallelAxis" })) {
+    drawn.dispatchAction({ type: "axisAreaSelect", parallelAxisId: axis.id, intervals: axis.activeIntervals });
   }
-  const address = chart.getDataURL({ type: "png", pixelRatio: 2, backgroundColor: theme.ground, excludeComponents: ["toolbox"] });
-  return Uint8Array.from(atob(address.slice(address.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
+  drawn.getZr().flush();
+  const content = kind === "svg" ? drawn.renderToSVGString() : bytesOf(drawn.getDataURL({ type: "png", pixelRatio: 2 }));
+  drawn.dispose();
+  return content;
 }
+
+const bytesOf = (address) => Uint8Array.from(atob(address.slice(address.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
 
 /** Shows the buttons of a chart and makes them work. `current()`: its chart, options and theme as they are now. */
 export function equip(plot, echarts, current) {

@@ -11,9 +11,10 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NoConfigurationError
-from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, LibraryAnswer, Match
+from tilewright.service.operations.answers import BestAnswer, EnvironmentAnswer, LaunchAnswer, LibraryAnswer, Match
 from tilewright.service.operations.best.results import measured_fields
 from tilewright.service.operations.best.stored import StoredBest
+from tilewright.service.operations.best.tables import Served
 from tilewright.service.operations.catalog import compiler_flags
 from tilewright.service.operations.staleness.standing import Standing, source_keys
 from tilewright.tuner import roofline
@@ -97,6 +98,7 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "device_model": best.device_model,
         "variant": configuration.variant,
         "configuration": dict(configuration.items),
+        "sizes": None,
         "launch": {"grid": launch.grid, "block": launch.block, "shared_bytes": launch.shared_bytes},
         "flags": compiler_flags(kernel, problem, configuration),
         "expected_loss": 0.0 if match is Match.EXACT else None,
@@ -111,6 +113,31 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "pending": False,
     }
     return {name: fields[name] for name in BestAnswer.model_fields}
+
+
+def range_answer(asked: BestQuery, served: Served) -> BestAnswer:
+    """The answer from a table; its time is the one expected for the requested problem."""
+    rates = roofline.rates(asked.kernel, asked.problem, served.time_ms)
+    library, name = served.library_ms, served.row.document.get("library")
+    timed = None
+    if library is not None and name:
+        speedup = library / served.time_ms
+        timed = LibraryAnswer(name=name, time_ms=library, faster=speedup < 1, speedup=speedup, expected=True)
+    environment = EnvironmentAnswer.model_validate(served.row.environment)
+    return _unmeasured_answer(
+        asked,
+        served.configuration,
+        match=Match.RANGE,
+        sizes=served.sizes,
+        time_ms=served.time_ms,
+        gflops=rates["gflops"],
+        gb_per_s=rates["gb_per_s"],
+        expected_loss=served.loss,
+        library=timed,
+        environment=environment,
+        origins=[] if environment.origin is None else [environment.origin],
+        verified_at=served.row.made_at,
+    )
 
 
 def predicted_answer(asked: BestQuery, prediction: Prediction) -> BestAnswer:

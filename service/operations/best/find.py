@@ -1,10 +1,11 @@
 """find_best(): the best known configuration for a problem on a device model, from stored results only.
 
-Matches are tried in this order: `exact`; `nearest` where arrays have gaps and the same problem without any is tuned;
-`predicted` from the trials of tuned shapes with the same dtype and options, and from shipped records; `nearest`, of the
-tuned shapes the one at the smallest logarithmic distance; `transferred`, the same on a similar model of the same kind,
-or what shipped records of one predict; `default`, the kernel's own. Where all tuned shapes are far, an estimate decides
-between the nearest few, then called `estimated`, and the default (`best/far.py`).
+Matches are tried in this order: `exact`; `range`, from a table of the problem's family; `nearest` where arrays have
+gaps and the same problem without any is tuned; `predicted` from the trials of tuned shapes with the same dtype and
+options, and from shipped records; `nearest`, of the tuned shapes the one at the smallest logarithmic distance;
+`transferred`, the same on a similar model of the same kind, or what shipped records of one predict; `default`, the
+kernel's own. Where all tuned shapes are far, an estimate decides between the nearest few, then called `estimated`, and
+the default (`best/far.py`).
 A stored configuration is returned only where it is in the requested problem's search space today.
 """
 
@@ -26,6 +27,7 @@ from tilewright.service.operations.best.answer import (
     answer_by,
     first_usable,
     predicted_answer,
+    range_answer,
 )
 from tilewright.service.operations.best.far import COMPARED, choose, is_near
 from tilewright.service.operations.best.rows import TRIED, TRIED_FIRST, EnvironmentFilter, TunedShapes
@@ -137,7 +139,8 @@ def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAn
         if answer is not None:
             answers[problem.hash] = answer
     missing = list({p.hash: p for p in problems if p.hash not in answers}.values())
-    answers |= _of_dense(rows, missing)
+    answers |= _in_ranges(rows, missing)
+    answers |= _of_dense(rows, [problem for problem in missing if problem.hash not in answers])
     by_axes: dict[tuple[object, ...], list[Problem]] = {}
     for problem in missing:
         if problem.hash not in answers:
@@ -158,6 +161,19 @@ def nearest_first(rows: DatabaseRows, problems: Sequence[Problem]) -> list[int]:
         is_ranked = is_alike and len(known)
         distances.append(float(np.abs(known - asked).sum(axis=1).min()) if is_ranked else math.inf)
     return sorted(range(len(problems)), key=distances.__getitem__)
+
+
+def _in_ranges(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
+    """For sizes of a tuned family, by problem hash: the configuration that serves them, where it is sound here too."""
+    answers: dict[str, BestAnswer] = {}
+    served = rows.in_tables(problems) if problems and rows.kernel.launch_axes else {}
+    for problem in problems:
+        if (found := served.get(problem.hash)) is not None:
+            query, configuration = rows.query(problem, rows.limits), found.configuration
+            variant = rows.kernel.variant(configuration.variant)
+            if variant in query.usable_variants and variant.is_sound(configuration.values, problem, query.limits):
+                answers[problem.hash] = range_answer(query, found)
+    return answers
 
 
 def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:

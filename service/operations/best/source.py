@@ -34,6 +34,7 @@ from tilewright.service.operations.best.rows import (
 )
 from tilewright.service.operations.best.shipped import shipped_elsewhere, shipped_model, shipped_records, shipped_slugs
 from tilewright.service.operations.best.stored import StoredBest
+from tilewright.service.operations.best.tables import Served, served_by_tables
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.transaction import Reading, transaction
 from tilewright.service.store import models
@@ -107,6 +108,11 @@ class DatabaseRows:
         """The rows that are still current, by id."""
         with self.reading() as session:
             return rows_by_id(session, ids)
+
+    def in_tables(self, problems: Sequence[Problem]) -> Mapping[str, Served]:
+        """By problem hash, how the tables of families serve these; most have none."""
+        with self.reading() as session:
+            return served_by_tables(session, self.kernel, self.slug, problems, self.environment)
 
     def predicted(self, asked: Sequence[BestQuery]) -> Mapping[Problem, Prediction | None]:
         """Predictions, None for a problem that allows none; those are left out whose prediction is not made now.

@@ -21,6 +21,7 @@ from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best.answer import BestQuery, first_usable
 from tilewright.service.operations.best.rows import EnvironmentFilter, exact_rows
+from tilewright.service.operations.best.tables import kernel_tables
 from tilewright.service.operations.exchange.export import compact
 from tilewright.service.operations.exchange.rows import device_model_row
 from tilewright.service.operations.registry import catalogue, default_device_model, device_models, limits_of
@@ -43,6 +44,7 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
     kernels: dict[str, Any] = {}
     sources: dict[str, Any] = {}
     results: list[dict[str, Any]] = []
+    tables: list[dict[str, Any]] = []
     for kernel in catalogue().kernels():
         problems = _tuned_problems(session, kernel, row, MAX_RESULTS - len(results))
         entries = [
@@ -50,10 +52,15 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
             for problem, answer in _answers(session, kernel, row, problems)
             if kernel.has_source(answer.variant, answer.source_hash)  # an older source is not at hand
         ]
-        if entries:
+        found = [answer.model_dump(mode="json") for answer in kernel_tables(session, kernel, slug)]
+        if entries or found:
             kernels[kernel.name] = _kernel_part(kernel)
             results += entries
-            sources |= _sources(kernel, {result["variant"] for result in entries}, with_sources=with_sources)
+            tables += found
+            used = {result["variant"] for result in entries} | {
+                r["variant"] for table in found for r in table["ranges"]
+            }
+            sources |= _sources(kernel, used, with_sources=with_sources)
     document = {
         "format": FORMAT,
         "made_by": f"tilewright {tilewright.__version__}",
@@ -65,7 +72,7 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
         },
         "kernels": kernels,
         "sources": sources,
-    }
+    } | ({"tables": tables} if tables else {})
     return as_text(document, results)
 
 

@@ -11,10 +11,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.bundles.bundle import as_text
-from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.registry import catalogue, tuned_for
 from tilewright.tuner.compile.cache import CubinCache, compiled_by
 from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of
 from tilewright.tuner.errors import TrialFailure
@@ -22,7 +23,7 @@ from tilewright.tuner.runtime.bundles.folder import MAX_FILE_BYTES
 
 
 def with_cubins(text: str) -> str:
-    """The document with `cubins` by hash, and `cubin` in each result; compiled here by NVRTC, or from the cache.
+    """The document with `cubins` by hash, and `cubin` in each result and each range; compiled here by NVRTC, or cached.
 
     Raises NoCompilerError, and InvalidRequestError for a CPU, for code that does not compile and for too large a file.
     """
@@ -34,8 +35,9 @@ def with_cubins(text: str) -> str:
         )
     cache, cubins, size = CubinCache(), dict[str, str](), len(text)
     results = document.pop("results")
-    for result in results:
-        compiled = _compiled(cache, result, arch_of((major, minor)))
+    ranges = [({**table, **one}, one) for table in document.get("tables", ()) for one in table["ranges"]]
+    for stated, result in [*((result, result) for result in results), *ranges]:
+        compiled = _compiled(cache, stated, arch_of((major, minor)))
         if compiled.launch is not None:
             result["compiled_launch"] = asdict(compiled.launch)
         for part, cubin in (("cubin", compiled.cubin), ("shared_cubin", compiled.shared)):
@@ -54,7 +56,8 @@ def with_cubins(text: str) -> str:
 
 def _compiled(cache: CubinCache, result: dict[str, Any], arch: str) -> Compiled:
     kernel = catalogue().get(result["kernel"])
-    problem = kernel.problem(result["shape"], result["dtype"], result["options"])
+    asked = tuned_for(kernel, result["shape"], result["dtype"], result["options"])
+    problem = asked.largest if isinstance(asked, Family) else asked
     configuration = Configuration.of(result["variant"], result["configuration"])
     try:
         return compiled_by(cache, Compilation.of(kernel, problem, configuration, arch, "nvrtc"))

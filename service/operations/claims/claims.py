@@ -158,7 +158,7 @@ def _accepted(session: Session, request: ClaimRequest) -> AcceptedRequest:
         session,
         JobRequest(
             kernel=request.kernel,
-            shape=request.shape,
+            shape={**request.shape},
             dtype=request.dtype,
             options=request.options,
             device_model=request.device_model,

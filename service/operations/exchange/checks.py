@@ -58,11 +58,23 @@ class ImportContext:
             return self.asked.kernel.check is not None
         return bound_ratio <= C_DEFAULT
 
+    @property
+    def _least_memory_ms(self) -> float:
+        """The least time for the bytes that the L2 cache cannot hold, by the data sheet; 0 where that is not known."""
+        bytes_moved, gb_per_s = self.work[1], self.described.datasheet_gb_per_s
+        if bytes_moved is None or not gb_per_s:
+            return 0.0
+        return max(bytes_moved - self.described.l2_bytes, 0) / gb_per_s / 1e6
+
     def impossible(self, time_ms: float) -> str | None:
         """Why no device of the model can be that fast, or None."""
         too_fast = roofline.too_fast(self.asked.kernel, self.asked.problem, self.described, time_ms)
         if too_fast is not None:
             return too_fast
+        if time_ms * roofline.OVER_PEAK < self._least_memory_ms:
+            return (
+                f"{time_ms:g} ms is too fast: the memory takes {self._least_memory_ms:.3g} ms for what no cache holds"
+            )
         if time_ms < self.least_ms:
             return (
                 f"{time_ms:g} ms is too fast: the study's others begin at {self.least_ms:.3g} ms, {GAP:g} times as much"

@@ -13,15 +13,16 @@ from sqlalchemy import Select, Table, bindparam, select, text, true
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError
-from tilewright.service.operations.answers import JobAnswer, ProblemAnswer
+from tilewright.service.operations.answers import JobAnswer, TunedFor
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.jobs.jobs import COLUMNS, answer_of, job
 from tilewright.service.operations.jobs.turns import engine_priority, next_turn
-from tilewright.service.operations.registry import problem_row
+from tilewright.service.operations.registry import problem_row, row_hash
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.operations.transaction import note_written
 from tilewright.service.store import models
@@ -56,11 +57,21 @@ class AcceptedRequest:
 
     request: JobRequest
     kernel: Kernel
-    problem: Problem
+    asked: Problem | Family
     model: models.DeviceModel
     device: models.Device | None
     starts: tuple[Configuration, ...] = ()
     verifies: bool = False  # only the first start, without a search
+
+    @property
+    def problem(self) -> Problem:
+        """The problem; a family's largest."""
+        return self.asked.largest if isinstance(self.asked, Family) else self.asked
+
+    @property
+    def stated(self) -> dict[str, object]:
+        """What is tuned, as callers state and see it."""
+        return self.asked.stated if isinstance(self.asked, Family) else self.asked.as_json()
 
     @property
     def queue(self) -> str:
@@ -72,7 +83,7 @@ class AcceptedRequest:
         """Equal for requests of the same work; the first of them sets the priority."""
         request = self.request
         work = [
-            self.problem.hash,
+            row_hash(self.asked),
             self.queue,
             sorted(request.variants) if request.variants else None,
             request.budget.model_dump(),
@@ -100,7 +111,7 @@ def join_or_add(session: Session, accepted: AcceptedRequest) -> tuple[JobAnswer,
         open_id = open_job(session, coalesce_hash)
         if open_id is not None:
             return job(session, open_id), False
-        problem_row(session, accepted.problem)
+        problem_row(session, accepted.asked)
     raise ConflictError("An identical job is just ending; send the request again.")
 
 
@@ -157,11 +168,10 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
         "priority": request.priority,
         "coalesce_hash": coalesce_hash,
     }
-    return {f"asked_{name}": row[name] for name in _ASKED} | {"problem_hash": accepted.problem.hash}
+    return {f"asked_{name}": row[name] for name in _ASKED} | {"problem_hash": row_hash(accepted.asked)}
 
 
 def _answer(accepted: AcceptedRequest, row: Any) -> JobAnswer:
     """The new job's answer, without reading the problem's and the device's rows."""
-    problem = accepted.problem
-    answer = ProblemAnswer.model_validate(problem.as_json())
+    answer = TunedFor.model_validate(accepted.stated)
     return answer_of(row, answer, accepted.model.slug, accepted.device, best_ms=None)

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.access.ownership import check_owner
-from tilewright.service.operations.answers import JobAnswer, Page, ProblemAnswer, TrialAnswer
+from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer, TunedFor
 from tilewright.service.operations.jobs.search import matches
 from tilewright.service.operations.pages import cursor_content, cursor_of, invalid_cursor, packed_cursor, row_id_of
-from tilewright.service.operations.registry import problem_answer
+from tilewright.service.operations.registry import tuned_for_answer
 from tilewright.service.operations.webhooks.webhooks import announce
 from tilewright.service.store import models
 from tilewright.service.store.forced import forced
@@ -188,11 +188,11 @@ def _answers(session: Session, rows: Sequence[models.TuningJob]) -> list[JobAnsw
 
 def _answer(row: models.TuningJob, best_ms: float | None) -> JobAnswer:
     slug = row.device_model.slug if row.device_model else None
-    return answer_of(row, problem_answer(row.problem), slug, row.device, best_ms)
+    return answer_of(row, tuned_for_answer(row.problem), slug, row.device, best_ms)
 
 
 def answer_of(
-    row: Any, problem: ProblemAnswer, device_model: str | None, device: models.Device | None, best_ms: float | None
+    row: Any, problem: TunedFor, device_model: str | None, device: models.Device | None, best_ms: float | None
 ) -> JobAnswer:
     """The job as callers see it, from a row with COLUMNS and what its foreign keys refer to.
 

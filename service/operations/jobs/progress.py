@@ -93,13 +93,18 @@ def set_phase(session: Session, job_id: uuid.UUID, epoch: int, phase: str) -> Jo
     return _change(session, job_id, epoch, phase=phase)
 
 
-def count_trial(session: Session, job_id: uuid.UUID, epoch: int, done: int, elapsed_s: float) -> JobRevision:
-    """Records that `done` trials of this job have ended after `elapsed_s`; calling it twice changes nothing more."""
+def count_trial(
+    session: Session, job_id: uuid.UUID, epoch: int, done: int, elapsed_s: float, *, kept: bool = True
+) -> JobRevision:
+    """Records that `done` trials of this job have ended after `elapsed_s`; calling it twice changes nothing more.
+
+    `kept`: they are stored, so that a crash from here on is not one more of the same.
+    """
     table = models.TuningJob
     values = {
         "trials_done": func.greatest(table.trials_done, done),
         "elapsed_s": func.greatest(table.elapsed_s, elapsed_s),
-        "crashes": 0,
+        "crashes": 0 if kept else table.crashes,
         "phase": "searching",
         "revision": table.revision + 1,
         "state_revision": case((table.phase == "searching", table.state_revision), else_=table.revision + 1),

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.errors import UnknownNameError
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError
 from tilewright.service.operations import DEFAULT_PRIORITY
@@ -20,7 +21,7 @@ from tilewright.service.operations.jobs.add import AcceptedRequest, join_or_add,
 from tilewright.service.operations.jobs.jobs import job
 from tilewright.service.operations.jobs.quotas import check_new_job
 from tilewright.service.operations.jobs.starts import checked_starts
-from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row
+from tilewright.service.operations.registry import catalogue, has_device, limits_of, only_slug, problem_row, tuned_for
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -69,7 +70,7 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
     if request.budget.seconds is not None:
         estimated_s = request.budget.seconds if estimated_s is None else min(request.budget.seconds, estimated_s)
     return {
-        "problem": accepted.problem.as_json(),
+        "problem": accepted.stated,
         "device_model": accepted.model.slug,
         "space_size": len(space),
         "space_by_variant": by_variant,
@@ -81,7 +82,7 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
 def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
     """The rows that the job would refer to; refuses what request_job refuses. A new problem gets its row."""
     accepted = accept(session, request)
-    return problem_row(session, accepted.problem), accepted.model, accepted.device
+    return problem_row(session, accepted.asked), accepted.model, accepted.device
 
 
 def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
@@ -100,7 +101,8 @@ def accept(session: Session, request: JobRequest) -> AcceptedRequest:
         raise InvalidRequestError(
             "kernel", f"there is no kernel {request.kernel!r}; kernels here: {known}.", "gemm"
         ) from error
-    problem = kernel.problem(request.shape, request.dtype, request.options)
+    asked = tuned_for(kernel, request.shape, request.dtype, request.options)
+    problem = asked.largest if isinstance(asked, Family) else asked
     model, device = _device(session, request)
     needed = kernel.memory_bytes(problem)
     if needed > model.memory_bytes:
@@ -114,7 +116,21 @@ def accept(session: Session, request: JobRequest) -> AcceptedRequest:
     _check_variants(kernel, model, usable, request.variants)
     starts = checked_starts(kernel, request.variants or usable, request.starts or ())
     _check_choices(model, request)
-    return AcceptedRequest(request, kernel, problem, model, device, starts)
+    if isinstance(asked, Family):
+        _check_family(request)
+    return AcceptedRequest(request, kernel, asked, model, device, starts)
+
+
+def _check_family(request: JobRequest) -> None:
+    """Raises InvalidRequestError for what is of single problems."""
+    given = {
+        "variants": request.variants is not None,
+        "budget.target_ms": request.budget.target_ms is not None,
+        "sampler": request.sampler != SAMPLERS[0],
+    }
+    for field, is_given in given.items():
+        if is_given:
+            raise InvalidRequestError(field, "is for a single problem; leave it out where a size is a range.")
 
 
 def _device(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:

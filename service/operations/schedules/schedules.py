@@ -15,13 +15,13 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.access.ownership import check_owner
-from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ProblemAnswer, ScheduleAnswer
+from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer, TunedFor
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.jobs.jobs import OPEN, job
 from tilewright.service.operations.jobs.quotas import check_new_schedule, obstacle_to_fire
 from tilewright.service.operations.jobs.request import check_budget_ceilings
 from tilewright.service.operations.pages import newest_first
-from tilewright.service.operations.registry import problem_answer
+from tilewright.service.operations.registry import tuned_for_answer
 from tilewright.service.operations.requests import ScheduleChanges, ScheduleRequest
 from tilewright.service.operations.schedules.checks import check_schedule
 from tilewright.service.operations.schedules.due_times import DueTimes
@@ -229,7 +229,7 @@ def _answers(session: Session, condition: ColumnElement[bool]) -> list[ScheduleA
 
 def _answer(
     row: models.Schedule,
-    problems: list[ProblemAnswer],
+    problems: list[TunedFor],
     last: models.ScheduleFire | None,
     *,
     last_jobs: list[UUID],
@@ -263,16 +263,16 @@ def _next_fires(row: models.Schedule) -> list[datetime]:
         return [row.next_at]  # this host's time zone data do not know the zone; the other fields are still right
 
 
-def _problems(session: Session, ids: Sequence[int]) -> dict[int, list[ProblemAnswer]]:
+def _problems(session: Session, ids: Sequence[int]) -> dict[int, list[TunedFor]]:
     table = models.ScheduledProblem
-    problems: dict[int, list[ProblemAnswer]] = defaultdict(list)
+    problems: dict[int, list[TunedFor]] = defaultdict(list)
     for row in session.scalars(
         select(table)
         .where(table.schedule_id.in_(ids))
         .order_by(table.schedule_id, table.place)
         .options(joinedload(table.problem).joinedload(models.Problem.kernel))
     ):
-        problems[row.schedule_id].append(problem_answer(row.problem))
+        problems[row.schedule_id].append(tuned_for_answer(row.problem))
     return problems
 
 

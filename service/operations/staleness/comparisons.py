@@ -11,6 +11,7 @@ from pydantic import Field
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session, joinedload
 
+from tilewright.kernels.family import is_open
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
 from tilewright.service.operations.jobs.jobs import OPEN
@@ -76,7 +77,9 @@ def compare(before: TimeInterval, after: TimeInterval) -> tuple[Verdict, float, 
 
 
 def expect(session: Session, job: models.TuningJob) -> None:
-    """Records the current best before a schedule's job, to compare with it when the job is over."""
+    """Records the current best before a schedule's job, to compare with it when the job is over; none of a family."""
+    if is_open(session.get_one(models.Problem, job.problem_id).shape):
+        return
     best, environment = models.BestConfiguration, models.Environment
     before = session.scalar(
         select(best.id)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Integer, cast, func, select, tuple_
 from sqlalchemy.orm import Session
 
@@ -15,6 +16,9 @@ LEAST_TRIALS = 50
 """Measured trials below which nothing is said: five in the fastest tenth, as Optuna advises for this method."""
 
 FASTEST_SHARE = 0.1
+
+RESAMPLES = 100
+"""Draws of the trials that say how uncertain the shares are."""
 
 Counts = Sequence[tuple[int, int]]
 """For each value of a parameter: how many trials have it, and how many of the fastest tenth."""
@@ -42,6 +46,37 @@ class ParameterCounts:
         found = {name: divergence(counts) for name, counts in counted.items() if len(counts) > 1}
         total = sum(found.values())
         return {n: found[n] / total for n in sorted(found, key=lambda n: -found[n])} if total > 0 else {}
+
+    def uncertainty(self) -> Uncertainty | None:
+        """How much the shares would change with other trials of the same kind; None where there are no shares."""
+        shares = self.shares()
+        if not shares:
+            return None
+        chosen, again = np.random.default_rng(0), []
+        for _ in range(RESAMPLES):
+            drawn = {name: _drawn(list(of.values()), chosen) for name, of in self.by_value.items() if name in shares}
+            again.append(ParameterCounts(drawn, self.measured).shares())
+        first = next(iter(shares))
+        return Uncertainty(
+            {name: tuple(np.quantile([of.get(name, 0.0) for of in again], (0.05, 0.95)).tolist()) for name in shares},
+            sum(next(iter(of), None) != first for of in again),
+        )
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """The interval that holds nine of ten resampled shares of each parameter, and how often another one came first."""
+
+    intervals: Mapping[str, tuple[float, float]]
+    other_first: int
+
+
+def _drawn(counts: Counts, chosen: np.random.Generator) -> dict[int, tuple[int, int]]:
+    """The counts of as many trials, drawn with replacement among the fastest and among the others."""
+    table = np.array(counts)
+    tops, rest = table[:, 1], table[:, 0] - table[:, 1]
+    top, other = (chosen.multinomial(part.sum(), part / max(part.sum(), 1)) for part in (tops, rest))
+    return {place: (int(t + o), int(t)) for place, (t, o) in enumerate(zip(top, other, strict=True))}
 
 
 def divergence(counts: Counts) -> float:

@@ -42,6 +42,7 @@ MOST_REQUESTED = 200
 
 ANSWERED_WITH = {
     Match.EXACT: "what was tuned meanwhile",
+    Match.RANGE: "a table's range",
     Match.PREDICTED: "a prediction",
     Match.NEAREST: "the nearest shape's configuration",
     Match.TRANSFERRED: "another device model's configuration",

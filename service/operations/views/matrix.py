@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import CTE, BigInteger, ColumnElement, Float, Select, case, cast, func, literal, select
+from sqlalchemy import CTE, BigInteger, ColumnElement, Float, Select, case, cast, func, literal, select, true
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
@@ -104,7 +104,8 @@ def matrix(
     if cells is None:  # no worker has declared it yet
         return MatrixPage(items=[], total=0, models=[])
     axes, pairs, conditions = cells
-    ranked = _ranked(pairs, conditions, axes, ranking or Ranking())
+    only = chosen.device_model if chosen else None
+    ranked = _ranked(pairs, conditions, axes, ranking or Ranking(), only)
     place = (ranked.c.key, ranked.c.problem_id)
     shown_first = select(*place).order_by(*place).limit(limit + 1)
     part = (shown_first if cursor is None else shown_first.where(_is_after(ranked, cursor))).subquery("part")
@@ -119,7 +120,7 @@ def matrix(
         )
     ).one()
     more = _cursor_of(keys[limit - 1], ids[limit - 1]) if ids and len(ids) > limit else None
-    known, only = summaries(figures), chosen.device_model if chosen else None
+    known = summaries(figures)
     shown = None if not only_known else _most_tuned(known) if only is None else [only]
     rows = problem_rows(session, (ids or [])[:limit], family(axes), shown=shown, memory=memory)
     return MatrixPage(items=rows, next_cursor=more, total=total, models=known)
@@ -162,9 +163,12 @@ def _is_of(pairs: CTE, slug: str) -> ColumnElement[bool]:
     return pairs.c.device_model_id == model
 
 
-def _ranked(pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequence[str], ranking: Ranking) -> CTE:
-    """The problems of these cells, each with its `key`: the smallest comes first."""
+def _ranked(
+    pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequence[str], ranking: Ranking, only: str | None
+) -> CTE:
+    """The problems of these cells, each with its `key`: the smallest comes first; `only`: cells of that model count."""
     problem = models.Problem
+    counted = true() if only is None else _is_of(pairs, only)
     query: Select[tuple[object, ...]] = select(pairs.c.problem_id).where(*conditions).group_by(pairs.c.problem_id)
     match ranking.order:
         case _ if ranking.device_model is not None:
@@ -177,9 +181,9 @@ def _ranked(pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequenc
             }[ranking.measure]
             key: ColumnElement[Any] = func.min(measured).filter(_is_of(pairs, ranking.device_model))
         case Order.AGE:
-            key = -func.max(func.extract("epoch", pairs.c.at))
+            key = -func.max(func.extract("epoch", pairs.c.at)).filter(counted)
         case Order.RATIO:
-            key = func.min(pairs.c.ratio)
+            key = func.min(pairs.c.ratio).filter(counted)
         case Order.SIZE:
             sizes = [func.ln(func.greatest(cast(problem.shape[axis].astext, BigInteger), 1)) for axis in axes]
             query = query.join(problem, problem.id == pairs.c.problem_id)
@@ -188,6 +192,8 @@ def _ranked(pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequenc
             demand = models.Demand
             times = select(func.sum(demand.count)).join(problem, problem.hash == demand.problem_hash)
             times = times.where(problem.id == pairs.c.problem_id).correlate(pairs)
+            if only is not None:
+                times = times.join(models.DeviceModel).where(models.DeviceModel.slug == only)
             key = -func.coalesce(times.scalar_subquery(), 0)
     key = func.coalesce(cast(-key if ranking.is_reversed else key, Float), literal("Infinity").cast(Float))
     return query.add_columns(key.label("key")).cte("ranked")

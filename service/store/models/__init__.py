@@ -18,6 +18,7 @@ from tilewright.service.store.models.schedules import (
     ScheduleFire,
     ScheduleTarget,
 )
+from tilewright.service.store.models.tables import FamilyTable
 from tilewright.service.store.models.webhooks import DeliveryState, Webhook, WebhookDelivery
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "DeviceModel",
     "DeviceState",
     "Environment",
+    "FamilyTable",
     "FireOutcome",
     "IdempotencyKey",
     "JobState",

@@ -8,6 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
@@ -41,7 +42,7 @@ def test_corners_of_the_space_are_right(device, shape, dtype):
 
 
 @SANITIZING
-@pytest.mark.parametrize("mode", ["address", "thread"])
+@pytest.mark.parametrize("mode", ["address", pytest.param("thread", marks=EXHAUSTIVE)])
 def test_the_source_is_clean_under_sanitizers(device, mode):
     bench = device.bench(CLASSIFIER, CLASSIFIER.problem({"m": 9, "k": 38, "h": 20, "n": 5}), seed=5)
     assert checked(bench, SMALL, mode).is_clean

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.verified import verified
+from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.source import INCLUDE
@@ -57,7 +58,7 @@ def test_padding_is_zeros_also_where_filters_are_infinite(device, variant, depth
 
 
 @SANITIZING
-@pytest.mark.parametrize("mode", ["address", "thread"])
+@pytest.mark.parametrize("mode", ["address", pytest.param("thread", marks=EXHAUSTIVE)])
 def test_patches_at_the_edges_are_clean_under_sanitizers(device, mode):
     problem = CONV2D.problem(EVEN | STEPS)
     assert WPT in CONV2D.space(problem, device.model.limits)

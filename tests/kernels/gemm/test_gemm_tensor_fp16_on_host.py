@@ -77,21 +77,27 @@ def verified(packed, problem, arrays):
     ("sizes", "layout", "values"),
     [
         ((70, 130, 200), "", {}),
-        ((65, 67, 129), "a", {}),
+        pytest.param((65, 67, 129), "a", {}, marks=EXHAUSTIVE),
         pytest.param((64, 64, 256), "b", {}, marks=EXHAUSTIVE),
         ((33, 129, 131), "ab", {"TILE_N": 72}),
         ((70, 67, 1300), "b", {"SPLIT_K": 4, "TILE_N": 72}),  # lines of several warps; seven blocks share four tiles
         pytest.param((64, 192, 500), "", {"SPLIT_K": 3, "BLOCKS": 5}, marks=EXHAUSTIVE),  # parts of unequal length
-        ((64, 200, 400), "", {"SPLIT_K": 2, "BLOCKS": 3}),  # whole tiles between two parts
-        ((20, 24, 16500), "ab", {}),  # B's lines are too long for a block
+        pytest.param(
+            (64, 200, 400), "", {"SPLIT_K": 2, "BLOCKS": 3}, marks=EXHAUSTIVE
+        ),  # whole tiles between two parts
+        pytest.param((20, 24, 16500), "ab", {}, marks=EXHAUSTIVE),  # B's lines are too long for a block
         pytest.param((24, 20, 16500), "ab", {"SPLIT_K": 8}, marks=EXHAUSTIVE),
-        ((70, 67, 130), "", {"batch": 3, "lda": 131, "ldb": 72, "ldc": 68, "stride_b": 0}),
+        pytest.param(
+            (70, 67, 130), "", {"batch": 3, "lda": 131, "ldb": 72, "ldc": 68, "stride_b": 0}, marks=EXHAUSTIVE
+        ),
         ((33, 68, 256), "ab", {"batch": 3, "lda": 40, "ldb": 260, "stride_a": 0, "SPLIT_K": 2, "BLOCKS": 5}),
         ((20, 24, 16500), "a", {"batch": 2, "lda": 20, "ldb": 48, "stride_b": 24}),  # rows of B take turns
-        ((70, 132, 64), "", {"PROMOTE_K": 32}),  # one block has several tiles, of several steps
+        pytest.param(
+            (70, 132, 64), "", {"PROMOTE_K": 32}, marks=EXHAUSTIVE
+        ),  # one block has several tiles, of several steps
         ((70, 67, 65), "a", {"PROMOTE_K": 32, "TILE_N": 72}),
-        ((130, 135, 90), "ab", {"BLOCKS": 2, "PROMOTE_K": 32}),
-        ((70, 67, 130), "", {"batch": 3, "ldc": 69, "SPLIT_K": 2, "BLOCKS": 3}),
+        pytest.param((130, 135, 90), "ab", {"BLOCKS": 2, "PROMOTE_K": 32}, marks=EXHAUSTIVE),
+        pytest.param((70, 67, 130), "", {"batch": 3, "ldc": 69, "SPLIT_K": 2, "BLOCKS": 3}, marks=EXHAUSTIVE),
     ],
     ids=str,
 )
@@ -107,7 +113,7 @@ def test_products_are_right_launch_after_launch(tmp_path, sizes, layout, values)
         assert verification.bound_ratio < 1, verification.message()
 
 
-@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize("split_k", [pytest.param(1, marks=EXHAUSTIVE), 3])
 def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(tmp_path, split_k):
     problem = problem_of((70, 67, 500))
     packed = PackedOnHost(GEMM, problem, configuration_of(SPLIT_K=split_k), tmp_path)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import tensor_fp16_sm90_space as space
@@ -165,7 +166,7 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
 @pytest.mark.parametrize(
     ("kernel", "sizes", "options"),
     [
-        ("gemm", (4096, 4096, 4096), {}),
+        pytest.param("gemm", (4096, 4096, 4096), {}, marks=EXHAUSTIVE),
         ("gemm", (1023, 1025, 1027), {"trans_a": True, "trans_b": True, "beta_zero": False}),
         ("linear", (300, 513, 2050), {"activation": "gelu"}),
         ("linear", (300, 512, 2048), {"packed_b": True}),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.small_on_host import small_on_host
+from sampling import EXHAUSTIVE
 from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import tensor_fp16_small_sm90_space as small
@@ -34,11 +35,11 @@ def hosted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("sizes", "options", "fixed"),
     [
-        ((64, 64, 64, 2), {}, {}),
+        pytest.param((64, 64, 64, 2), {}, {}, marks=EXHAUSTIVE),
         ((61, 59, 77, 2), {"trans_a": True}, {"TILE_K": 32}),
         ((40, 70, 70, 1), {"trans_a": True, "trans_b": True}, {"TILE_K": 32}),
         ((64, 52, 64, 2), {"beta_zero": False}, {"TILE_K": 32, "SLICES": 2}),
-        ((33, 30, 33, 3), {"trans_b": True}, {"TILE_K": 32}),
+        pytest.param((33, 30, 33, 3), {"trans_b": True}, {"TILE_K": 32}, marks=EXHAUSTIVE),
     ],
     ids=str,
 )

@@ -42,7 +42,7 @@ def hosted(tmp_path_factory):
     [
         ((97, 70, 75), (False, False), {"WARP_M": 32, "WARP_N": 16}),
         ((64, 132, 260), (True, True), {"SPLIT_K": 4}),
-        ((33, 50, 131), (False, True), {"WARP_M": 16, "WARP_N": 32, "SPLIT_K": 2}),
+        pytest.param((33, 50, 131), (False, True), {"WARP_M": 16, "WARP_N": 32, "SPLIT_K": 2}, marks=EXHAUSTIVE),
         pytest.param((1, 200, 83), (False, False), {"WARP_M": 16, "WARP_N": 64}, marks=EXHAUSTIVE),
         ((130, 36, 64), (True, False), {"WARP_M": 16, "WARP_N": 16}),
         pytest.param((40, 70, 262), (True, False), {"WARP_M": 32, "WARP_N": 32, "TILE_K": 64}, marks=EXHAUSTIVE),
@@ -71,9 +71,8 @@ def test_products_are_right_in_every_layout(hosted, monkeypatch, sizes, layout, 
     device.close()
 
 
-@pytest.mark.parametrize(
-    ("variant", "accuracy"), [("tensor3xtf32", "fp32"), pytest.param("tensor1xtf32", "tf32", marks=EXHAUSTIVE)]
-)
+@EXHAUSTIVE  # test_every_kind_of_inputs_in_views_and_batches has both variants' defaults
+@pytest.mark.parametrize(("variant", "accuracy"), [("tensor3xtf32", "fp32"), ("tensor1xtf32", "tf32")])
 def test_every_kind_of_inputs(hosted, variant, accuracy):
     problem = hosted.problem({"m": 36, "n": 36, "k": 75}, options={"accuracy": accuracy})
     device = CpuDevice(run_timeout_s=PATIENCE_S)
@@ -86,8 +85,7 @@ def test_every_kind_of_inputs(hosted, variant, accuracy):
     device.close()
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4028e38], ids=str)
-@pytest.mark.parametrize("split_k", [1, 2])
+@pytest.mark.parametrize(("value", "split_k"), [(np.inf, 1), (-np.inf, 2), (np.nan, 2), (3.4028e38, 1)], ids=str)
 def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value, split_k):
     problem = hosted.problem({"m": 18, "n": 20, "k": 64})
 
@@ -117,8 +115,13 @@ SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "TILE_K": 32, "
         ("tensor3xtf32", {"m": 40, "n": 36, "k": 75}, {}),
         pytest.param("tensor3xtf32", {"m": 40, "n": 36, "k": 96}, {"SPLIT_K": 2, "PROMOTE_K": 32}, marks=EXHAUSTIVE),
         pytest.param("tensor3xtf32", {"m": 24, "n": 20, "k": 24, "batch": 5}, {}, marks=EXHAUSTIVE),
-        ("tensor3xtf32", {"m": 19, "n": 37, "k": 66, "batch": 3, "lda": 68, "ldb": 40, "ldc": 38}, {"SPLIT_K": 2}),
-        ("tensor3xtf32", {"m": 33, "n": 20, "k": 64, "batch": 3, "stride_b": 0, "stride_a": 2115, "ldc": 24}, {}),
+        ("tensor3xtf32", {"m": 19, "n": 37, "k": 66, "batch": 2, "lda": 68, "ldb": 40, "ldc": 38}, {"SPLIT_K": 2}),
+        pytest.param(
+            "tensor3xtf32",
+            {"m": 33, "n": 20, "k": 64, "batch": 3, "stride_b": 0, "stride_a": 2115, "ldc": 24},
+            {},
+            marks=EXHAUSTIVE,
+        ),
         ("tensor1xtf32", {"m": 40, "n": 36, "k": 75, "batch": 2}, {"PRODUCTS": 1}),
     ],
     ids=str,
@@ -144,7 +147,7 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
     ("sizes", "arch"),
     sampled(
         itertools.product([(4096, 4096, 4096), (1023, 1025, 1027), (50, 96, 300)], ["sm_80", "sm_90"]),
-        lambda sizes, arch: (arch == "sm_80") == (sizes[0] == 1023),
+        lambda sizes, arch: (sizes[0], arch) in {(1023, "sm_80"), (4096, "sm_90")},
     ),
     ids=str,
 )

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
-from sampling import sampled
+from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.source import INCLUDE
@@ -76,7 +76,7 @@ def test_split_work_is_right_in_both_dtypes(device, limits, configuration, shape
 
 
 @SANITIZING
-@pytest.mark.parametrize("mode", ["address", "thread"])
+@pytest.mark.parametrize("mode", ["address", pytest.param("thread", marks=EXHAUSTIVE)])
 @pytest.mark.parametrize(
     ("configuration", "shape", "trans_a"), [(ROWS_SPLIT, (13, 2047), False), (TERMS_SPLIT, (13, 501), True)]
 )

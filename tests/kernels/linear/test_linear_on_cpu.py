@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.verified import verified
-from sampling import sampled
+from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
@@ -59,7 +59,7 @@ def test_corners_of_the_space_are_right_in_other_shapes(device, variant, shape):
 
 
 @SANITIZING
-@pytest.mark.parametrize("mode", ["address", "thread"])
+@pytest.mark.parametrize("mode", ["address", pytest.param("thread", marks=EXHAUSTIVE)])
 def test_strided_loads_are_clean_under_sanitizers(device, mode):
     """The other variants' machinery is gemm's; this one loads by its own pattern."""
     problem = LINEAR.problem(ODD, "float32", {"activation": "gelu"})

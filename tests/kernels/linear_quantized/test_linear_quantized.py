@@ -81,8 +81,7 @@ def every_weight(first):
     return inputs
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("weights", ["int8", "int4", "int4_zeros"])
+@pytest.mark.parametrize(("weights", "dtype"), [("int8", "bfloat16"), ("int4", "float16"), ("int4_zeros", "bfloat16")])
 def test_every_weight_is_multiplied_exactly(hosted, device, weights, dtype):
     problem = problem_of(hosted, dtype, weights, "128", (64, 256, 128))
     configuration = hosted.space(problem, device.model.limits, only=["tensor"]).feasible[0]

@@ -3,7 +3,7 @@
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.verified import verified
-from sampling import sampled
+from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -59,7 +59,7 @@ def test_half_types_have_loads_of_eight_elements_and_others_have_not():
 
 @SANITIZING
 @pytest.mark.parametrize("how", CONFIGURATIONS)
-@pytest.mark.parametrize("mode", ["address", "thread"])
+@pytest.mark.parametrize("mode", ["address", pytest.param("thread", marks=EXHAUSTIVE)])
 def test_variants_are_clean_under_sanitizers(device, how, mode):
     kernel = catalogue().get("add_layer_norm")
     bench = device.bench(kernel, kernel.problem({"m": 9, "n": 203}, "bfloat16"), seed=5)

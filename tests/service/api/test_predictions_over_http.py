@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import threading
 
 import httpx
@@ -131,7 +133,7 @@ def test_a_process_that_was_killed_is_replaced(tuned):
     tuned.post(BATCH, json=BODY)
     (lane,) = [lane for lane in tuned.app.state.pool._lanes if lane._child]
     before = lane._child
-    before.process.kill()
+    os.kill(before.pid, signal.SIGKILL)
     assert set(matches(tuned.post(BATCH, json=BODY | {"shapes": [{"m": 333, "n": 101, "k": 784}]}))) == {
         ("predicted", False)
     }

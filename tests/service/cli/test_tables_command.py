@@ -32,15 +32,14 @@ def test_what_was_not_tuned_is_said_with_the_remedy(local, run):
 
 @pytest.mark.parametrize(
     ("shape", "says"),
-    [("m=1..9,n=1..3,k=4", "one axis must be a range"), ("m=9..1,n=3,k=4", "empty"), ("m=1..,n=3,k=4", "LOW..HIGH")],
+    [
+        ("m=1..9,n=1..3,k=4", "one axis must be a range"),
+        ("m=9..1,n=3,k=4", "empty"),
+        ("m=1..,n=3,k=4", "LOW..HIGH"),
+        ("m=1..9,m=3,k=4", "twice"),
+    ],
 )
 def test_a_shape_that_is_no_family_is_refused(local, run, shape, says):
     refused = run("tables", "tune", "gemm", "--shape", shape, "--device", "cpu")
     assert refused.status == 2
     assert says in refused.err
-
-
-def test_a_range_for_tune_names_the_command_that_takes_it(local, run):
-    refused = run("tune", "gemm", "--shape", SHAPE)
-    assert refused.status == 2
-    assert "tilewright tables tune gemm" in refused.err

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tilewright.service.dashboard.charts import parameters as parameter_charts
 from tilewright.service.dashboard.charts import study as study_charts
 from tilewright.service.dashboard.charts.parts import Level, time_axis
+from tilewright.service.operations.studies.importance import Uncertainty
 from tilewright.service.operations.studies.space import Fastest, Improvement, Search, VariantTrials
 
 STEPS = [
@@ -111,7 +112,7 @@ def test_nothing_to_compare_is_no_chart():
     assert parameter_charts.parallel(nothing, VALUES, {}) is None
     assert parameter_charts.parallel(TRIALS, {}, {}) is None
     assert study_charts.best_so_far(None, "trial") is None
-    assert parameter_charts.importance({}) is None
+    assert parameter_charts.importance({}, None) is None
     assert parameter_charts.heat_map(BY_A_AND_B, "A", "A", VALUES) is None
     assert parameter_charts.slice_of(nothing, BY_A_AND_B[1:2], "A", VALUES) is None
     assert parameter_charts.free_axes(nothing, "A", "time", "B", VALUES) == {}
@@ -187,7 +188,7 @@ def test_charts_are_plain_data_and_name_colours_only():
     charts = [
         study_charts.best_so_far(SEARCH, "trial", ["timed_out"], LEVELS),
         parameter_charts.parallel(TRIALS, VALUES, {}),
-        parameter_charts.importance({"A": 0.75, "B": 0.25}),
+        parameter_charts.importance({"A": 0.75, "B": 0.25}, Uncertainty({"A": (0.6, 0.9), "B": (0.1, 0.4)}, 3)),
         parameter_charts.slice_of(TRIALS, BY_A_AND_B, "A", VALUES),
         parameter_charts.heat_map(BY_A_AND_B, "A", "B", VALUES),
         parameter_charts.free_axes(TRIALS, "A", "time", "B", VALUES, LEVELS),

@@ -56,13 +56,6 @@ def test_a_drained_device_ends_its_job_takes_no_other_and_goes_on_when_resumed(w
     done = fleet.wait_for_state(first, "done", "failed")
     assert (done.state, done.trials_done, done.epoch) == ("done", 12, 1)
     fleet.until(lambda: (fleet.folder / "worker.log").read_text().count("Drained") == 1)
-    # Started again, it has not forgotten, as a service manager may do that at any time.
-    fleet.workers[0].terminate()
-    assert fleet.workers[0].wait(PATIENCE_S) == 0
-    fleet.start_worker()
-    worker = done.worker
-    fleet.until(lambda: (seen := device(fleet, uuid)).alive and seen.worker != worker)
-    fleet.until(lambda: (fleet.folder / "worker.log").read_text().count("Drained") == 2)
     assert (fleet.job(second).state, fleet.job(second).epoch) == ("queued", 0)
     assert not drain(fleet, uuid, back=True).draining
     assert fleet.wait_for_state(second, "done", "failed").state == "done"
@@ -78,6 +71,20 @@ def test_a_worker_asked_to_leave_ends_its_job_first(working):
     done = fleet.job(first)
     assert (done.state, done.trials_done, done.epoch) == ("done", 12, 1)
     assert (fleet.job(second).state, fleet.job(second).epoch) == ("queued", 0)
+
+
+@pytest.mark.faults
+def test_a_drained_device_is_still_drained_when_its_worker_is_started_again(working):
+    """A service manager may do that at any time."""
+    fleet, uuid = working
+    worker = device(fleet, uuid).worker
+    drain(fleet, uuid)
+    fleet.until(lambda: (fleet.folder / "worker.log").read_text().count("Drained") == 1)
+    fleet.workers[0].terminate()
+    assert fleet.workers[0].wait(PATIENCE_S) == 0
+    fleet.start_worker()
+    fleet.until(lambda: (seen := device(fleet, uuid)).alive and seen.worker != worker)
+    fleet.until(lambda: (fleet.folder / "worker.log").read_text().count("Drained") == 2)
 
 
 @pytest.mark.faults

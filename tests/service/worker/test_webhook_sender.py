@@ -113,18 +113,15 @@ def test_a_message_arrives_signed_and_only_once(receiver, ended_job):
     assert (delivered.attempts, delivered.status_code) == (1, 204)
 
 
-def test_a_running_api_tells_of_the_job_that_a_worker_ended(receiver, fleet, private_allowed):
-    with fleet.session() as session:
+def test_a_running_api_sends_what_another_process_left(receiver, ended_job, fleet, private_allowed):
+    with session_scope() as session:
         webhooks.create_webhook(session, WebhookRequest(name="ci", url=f"http://127.0.0.1:{receiver.port}/"))
-    port = free_port()
-    fleet.start_api(port)  # private_allowed is in its environment
-    fleet.start_worker()
-    fleet.wait_for_device()
-    job_id = fleet.request(trials=2)
+    job_id = ended_job()
+    fleet.start_api(free_port())  # private_allowed is in its environment
     assert receiver.came.wait(PATIENCE_S), (fleet.folder / "api.log").read_text()[-3000:]
     ((_path, _headers, body),) = receiver.requests
     said = json.loads(body)
-    assert (said["type"], said["data"]["id"], said["data"]["trials_done"]) == ("job.done", str(job_id), 2)
+    assert (said["type"], said["data"]["id"]) == ("job.cancelled", str(job_id))
 
 
 @pytest.mark.usefixtures("private_allowed")

@@ -15,15 +15,14 @@ from tilewright.service.store import models
 
 
 @pytest.fixture
-def working(fleet):
-    """A fleet with one worker that has registered."""
-    fleet.start_worker()
-    fleet.wait_for_device()
-    return fleet
+def working(standing_fleet):
+    """A fleet with one worker that has registered; each test has a problem of its own."""
+    return standing_fleet
 
 
 def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(working):
-    first = working.request(trials=4, sampler="tpe")
+    shape = {"m": 16, "n": 12, "k": 8}
+    first = working.request(trials=4, sampler="tpe", shape=shape)
     done = working.wait_for_state(first, "done", "failed")
     assert (done.state, done.error, done.phase) == ("done", None, "finished")
     working.assert_every_trial_once(first, 4)
@@ -34,7 +33,7 @@ def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(workin
     assert done.result["best"]["time_ms"] in [best.time_ms for best in published]
     assert [event.event for event in events] == ["trial"] * 4 + ["state"]
     assert events[-1].is_last
-    second = working.request(budget=BudgetRequest(target_ms=1000.0), variants=["tiled"])
+    second = working.request(budget=BudgetRequest(target_ms=1000.0), variants=["tiled"], shape=shape)
     stopped = working.wait_for_state(second, "done", "failed")
     assert (stopped.result["stopped_by"], stopped.trials_done) == ("target", 1)
     assert stopped.study_id == done.study_id
@@ -63,18 +62,21 @@ def test_seconds_that_are_over_while_the_job_is_prepared_end_it(working):
 
 
 def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
-    job_id = working.request(trials=30)
+    shape = {"m": 40, "n": 24, "k": 8}
+    job_id = working.request(trials=30, shape=shape)
     working.wait_for_trials(job_id, 2)
     assert working.cancel(job_id).cancel_requested
     ended = working.wait_for_state(job_id, "cancelled")
     working.assert_every_trial_once(job_id, ended.trials_done)
     assert 2 <= ended.trials_done < 30
     working.until(lambda: not working.runner_pids(job_id))
-    assert working.request(trials=30) != job_id  # a cancelled job is not joined
+    again = working.request(trials=30, shape=shape)
+    assert again != job_id  # a cancelled job is not joined
+    working.cancel(again)
 
 
 def test_the_log_says_that_a_job_crashed_and_what_happens_next(working):
-    job_id = working.request()
+    job_id = working.request(shape={"m": 8, "n": 12, "k": 16})
     for crashes in (MAX_CRASHES - 2, MAX_CRASHES - 1):  # in a row without a trial; the row keeps count
         (runner,) = working.until(lambda: working.runner_pids(job_id))
         with working.session() as session:

@@ -1,7 +1,5 @@
 """The part of a file that one kernel needs: what device code mentions stays at its lines, host code goes."""
 
-import pytest
-
 from tilewright.tuner.cuda_source.cut import cut
 from tilewright.tuner.cuda_source.project import Project
 from tilewright.tuner.cuda_source.tree import CudaSource
@@ -56,25 +54,6 @@ def test_every_kernel_is_listed_with_its_namespace_and_template():
     assert [(one.kind, one.name) for one in kernels[0].template_parameters] == [("int", "N")]
     assert kernels[0].parameters == ["Point* p", "int n"]
     assert CudaSource(PROGRAM).defines_main
-
-
-@pytest.mark.parametrize(
-    ("body", "uses"),
-    [
-        ("y[i] = 1;", ["assigned"]),
-        ("y[i] += 1;", ["other"]),
-        ("float a = y[i];", ["read"]),
-        ("z[y[i]] = 1;", ["read"]),
-        ("float* q = y + 1;", ["other"]),
-        ("f(&y[i]);", ["other"]),
-        ("y[i].x = 1;", ["other"]),
-        ("++y[i];", ["other"]),
-        ("if (y[i] == 1) y[i] = 2;", ["read", "assigned"]),
-    ],
-)
-def test_uses_of_a_pointer_are_told_apart(body, uses):
-    [kernel] = CudaSource("__global__ void k(float* y, float* z, int i) { " + body + " }").kernels
-    assert kernel.uses_of("y") == uses
 
 
 def test_conditions_and_linkage_are_looked_into():

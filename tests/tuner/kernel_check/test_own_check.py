@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, needs_line_numbers
+from sampling import sampled
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Reference
@@ -203,7 +204,9 @@ def test_work_is_not_negative_and_something_moves(flops, bytes_moved, is_sound):
     assert report.ok == is_sound
 
 
-@pytest.mark.parametrize("name", sorted(catalogue().by_name))
+@pytest.mark.parametrize(
+    "name", sampled(sorted(catalogue().by_name), lambda name: name not in {"attention", "linear_quantized"})
+)  # those two take eleven and five seconds
 def test_references_that_are_known_to_be_sound_are_not_refused(name):
     kernel, report = catalogue().get(name), KernelCheckReport(name)
     check_reference(kernel, odd_shapes(kernel), report)

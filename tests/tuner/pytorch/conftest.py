@@ -11,10 +11,10 @@ from tilewright.tuner.runtime.answers import AnswerCache
 
 
 @pytest.fixture(scope="session")
-def everything_tuned(tmp_path_factory):
+def everything_tuned(shared_cache):
     """A runtime that has a configuration for every problem."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared_cache))
         runtime = Runtime(only_tuned=True, kernels=catalogue())
         runtime._pinned = Small(8)
         yield runtime

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402 - behind the check that torch is here
+from tilewright.kernels.catalogue import catalogue  # noqa: E402
+from tilewright.kernels.family import Family  # noqa: E402
+from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange  # noqa: E402
+from tilewright.tuner.runtime.any_size.tables import TableFolder, as_table  # noqa: E402
+from tilewright.tuner.runtime.choice import Choice  # noqa: E402
+from tilewright.tuner.runtime.host import host_place  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning")
@@ -43,3 +52,44 @@ def test_layouts_that_rows_would_move_have_launchers_of_their_own(any_size):
 
 def test_unless_it_is_asked_for_a_shape_has_code_of_its_own():
     assert not plans.runtime()._any_size_operators
+
+
+def test_a_lock_holds_for_all_sizes_in_its_ranges(tmp_path, monkeypatch):
+    """Whatever is replaced: that ours wins here is no matter of this test."""
+    linear = catalogue().get("linear")
+    family = Family.of(linear, {"m": "1..64", "n": 24, "k": 40})
+    choices = [Choice(Configuration.of("tiled", {"TILE_WIDTH": width}), "table", "range") for width in (8, 16)]
+    table = as_table(linear, family, Ranges([SizeRange(8, choices[0]), SizeRange(64, choices[1])]))
+    first = Runtime(answers=AnswerCache(tmp_path / "first"), any_size_operators=True, shipped_records=False)
+    first.tables = TableFolder(tmp_path / "tables")
+    first.tables.put(family, host_place().slug, table)
+    tw.use(first)
+    plain, model = torch.nn.Linear.forward, torch.nn.Sequential(torch.nn.Linear(40, 24)).eval()
+
+    def slow(self, x):
+        for _ in range(5000):
+            x = x + 0
+        return plain(self, x)
+
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(torch.nn.Linear, "forward", slow)
+        result = tw.accelerate(model, torch.randn(6, 40), rounds=15, compiles=None)
+    assert result.is_applied, str(result)
+    path = result.save(tmp_path / "tilewright.lock")
+    (kept,) = json.loads(path.read_text())["tables"]
+    assert [(one["high"], one["configuration"]) for one in kept["ranges"]] == [
+        (8, {"TILE_WIDTH": 8}),
+        (64, {"TILE_WIDTH": 16}),
+    ]
+    result.undo()
+    tw.use(Runtime(answers=AnswerCache(tmp_path / "second"), any_size_operators=True, shipped_records=False))
+    assert tw.accelerate(model, lock=path).is_applied
+    with torch.no_grad():
+        for m in (6, 40, 500):
+            x = torch.randn(m, 40)
+            expected = torch.nn.functional.linear(x, model[0].weight, model[0].bias)
+            ours = model(x) if m == 6 else tw.linear(x, model[0].weight, model[0].bias)
+            torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+    said = [one.reason for one in tw.status() if one.operator == "linear"]
+    assert sorted(said) == [f"tiled TILE_WIDTH={width} (range, from pinned)" for width in (16, 16, 8)]
+    tw.use(None)

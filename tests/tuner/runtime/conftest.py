@@ -9,16 +9,11 @@ from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.first_use import first_use
 
 
-@pytest.fixture(scope="session")
-def cache_folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(scope="module")
-def cache(cache_folder):
+def cache(shared_cache):
     """One folder for all: equal programs are compiled once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE_DIR", str(cache_folder))
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared_cache))
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sampling import sampled
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.compile import nvrtc
@@ -21,7 +22,9 @@ TYPES = [
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+@pytest.mark.parametrize(
+    "arch", sampled(["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"], lambda arch: arch in {"sm_75", "sm_90"})
+)
 def test_the_source_compiles(arch):
     kernel = catalogue().get("gemm")
     for dtype, options in TYPES:
@@ -29,7 +32,7 @@ def test_the_source_compiles(arch):
             continue  # no kernel takes it there
         problem = kernel.problem({"m": 64, "n": 64, "k": 64}, dtype, options)
         macros = tuple(sorted(definitions(kernel, problem).items()))
-        compiled = compiled_by(None, Compilation(source(), macros, arch, "judge_rows", "nvrtc"))
-        for entry in ("keep_rows", "sum_rows", "judge_rows"):
+        compiled = compiled_by(None, Compilation(source(), macros, arch, "check_rows", "nvrtc"))
+        for entry in ("keep_rows", "check_rows"):
             assert symbol_of(compiled.cubin, entry) == entry
-        assert not compiled.resources.spill_bytes
+        assert compiled.resources.spill_bytes <= 160  # where components are judged, once a block

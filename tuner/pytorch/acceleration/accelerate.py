@@ -122,6 +122,7 @@ def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceler
     device, runtime = _device_of(model), plans.runtime()
     found = locks.read(path, model, device, runtime.kernels, other_environment=other_environment)
     runtime.pin(found.configurations, found.matches)
+    runtime.families.pin(found.tables, locks.environment(device)["device_model"])
     plans.look_again()
     install(model, found.stands, with_gradients=found.with_gradients)
     return Acceleration(

@@ -19,7 +19,7 @@ from tilewright.tuner.pytorch.acceleration.quantised import is_current, layers_w
 from tilewright.tuner.pytorch.acceleration.timing import Contestant
 from tilewright.tuner.pytorch.acceleration.traced import UntraceableError, described, filled
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
-from tilewright.tuner.pytorch.plans import prepare
+from tilewright.tuner.pytorch.plans import is_off, prepare
 
 WARM_CALLS = 3
 """Ahead of the capture, on a stream of its own: libraries take memory in their first calls (PyTorch's manual)."""
@@ -197,7 +197,8 @@ class GraphForward:
             raise CaptureError("a replay with other numbers computes something else")
 
     def _is_captured(self, positional: tuple[Any, ...], named: dict[str, Any], given: list[Tensor]) -> bool:
-        if torch.is_grad_enabled() or self.model.training or is_watched() or torch.cuda.is_current_stream_capturing():
+        is_asked_otherwise = torch.is_grad_enabled() or self.model.training or is_watched() or is_off()
+        if is_asked_otherwise or torch.cuda.is_current_stream_capturing():
             return False
         try:
             is_alike = described((positional, named), given) == self._key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import nn
 from tilewright import __version__
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.errors import KernelError
+from tilewright.kernels.family import Family
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import nvrtc
@@ -22,6 +23,8 @@ from tilewright.tuner.compile.cache import write_whole
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
+from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.any_size.tables import ranges_of
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.gpu import driver_words
@@ -38,7 +41,8 @@ class LockError(TunerError):
 class Lock:
     """The choices: configurations by problem, where operators stand in, and whether gradients were recorded.
 
-    `matches`: of configurations that were never verified at their shape, how they match it. `corrected`: the kernels
+    `matches`: of configurations that were never verified at their shape, how they match it. `tables`: the ranges of
+    families, for launchers of every size. `corrected`: the kernels
     and variants of those that were measured with a faulty source, which has been corrected since.
     """
 
@@ -47,6 +51,7 @@ class Lock:
     corrected: Sequence[str]
     stands: Sequence[Replacement]
     with_gradients: bool
+    tables: Mapping[Family, Ranges]
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -94,11 +99,22 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
             sorted({f"{one.problem.kernel}'s {one.configuration.variant}" for one in kept if one.is_corrected}),
             stands,
             bool(body["with_gradients"]),
+            dict(_table(path, one, kernels, device) for one in body.get("tables", ())),
         )
     except OSError as error:
         raise LockError(f"{path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, KernelError) as error:
         raise LockError(f"{path}: it cannot be read as a {FORMAT}: {error!r}") from error
+
+
+def _table(path: Path, stated: Mapping[str, Any], kernels: Catalogue, device: torch.device) -> tuple[Family, Ranges]:
+    kernel = kernels.get(stated["kernel"])
+    family = Family.of(kernel, stated["shape"], stated["dtype"], stated["options"])
+    place = place_of("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")
+    ranges = ranges_of(stated, kernel, family, place, lambda choice, _facts: replace(choice, origin="pinned"))
+    if ranges is None:
+        raise LockError(f"{path}: {kernel.name}'s source or space has changed since. Make it again: accelerate(model)")
+    return family, ranges
 
 
 def kernel_as_json(problem: Problem, choice: Choice, source_hash: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,12 @@ from torch import nn
 
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.tuner.loop import statistics
+from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, uninstall
+from tilewright.tuner.runtime.any_size.tables import as_table
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
 GRAPH, OURS_GRAPH = "graph", "ours as a graph"
@@ -110,11 +112,17 @@ class Acceleration:
             "model": lock.structure(self.model),
             "with_gradients": self.with_gradients,
             "kernels": list(kernels.values()),
+            "tables": self._tables({problem.kernel for problem in kernels}),
             "replacements": [lock.stand_as_json(one) for one in self.stands],
             "measured": self.as_json(),
         }
         lock.write(Path(path), document)
         return Path(path)
+
+    def _tables(self, kernels: Collection[str]) -> list[dict[str, Any]]:
+        """The ranges of these kernels that launchers of every size use on this device model."""
+        used = plans.runtime().families.in_use(self.environment["device_model"])
+        return [as_table(*one) for one in used if one.family.kernel in kernels]
 
     def as_json(self) -> dict[str, Any]:
         """All figures, for a file."""

@@ -36,6 +36,7 @@ from tilewright.tuner.runtime.contexts import (
 )
 from tilewright.tuner.runtime.cuda import MAX_DYNAMIC_SHARED_BYTES, load_functions
 from tilewright.tuner.runtime.errors import LaunchError, WrongDeviceError
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
@@ -123,16 +124,17 @@ class LoadedFamily:
         self.place = gpu_place(ordinal)
         self.ranges: Ranges = source.ranges(kernel, family, self.place)
         self._kernels: list[SizedKernel | None] = [None] * len(self.ranges)
+        self._check: RowsCheck | None = None  # of all ranges, one after another: its memory is taken once
         self._lock = ForkSafeLock()
 
     def launch(self, call: SizedCall) -> None:
         """One launch of that size."""
         number = self.ranges.number(call.size)
         kernel = self._kernels[number] or self.kernel_of(number)
-        if kernel.is_unchecked:
-            self._launch_checked(number, kernel, call)
-        else:
+        if kernel.use is None:
             kernel.launch(call)
+        else:
+            self._launch_checked(number, kernel, kernel.use, call)
 
     def prepare(self) -> None:
         """Loads all ranges; computes the grids of each within it."""
@@ -167,27 +169,21 @@ class LoadedFamily:
 
     def _made(self, choice: Choice) -> SizedKernel:
         kernel = SizedKernel(self._kernel, self._family, choice, self.ordinal, self.workspaces)
-        kernel.is_unchecked = self._source.first_use(self._kernel, self._family, self.place, choice) is not None
+        kernel.use = use = self._source.first_use(self._kernel, self._family, self.place, choice)
+        if use is not None and self._check is None:
+            self._check = rows_check(self._kernel, self._family.exact(self._family.high), use, current_id())
         return kernel
 
-    def _launch_checked(self, number: int, kernel: SizedKernel, call: SizedCall) -> None:
+    def _launch_checked(self, number: int, kernel: SizedKernel, use: FirstUse, call: SizedCall) -> None:
         """A launch of a configuration that was not verified for the family: the first one with a check of its rows."""
-        if kernel.check is not None and kernel.check.use.state == "waiting" and call.size != kernel.checked_size:
-            kernel.check.settle()  # gives its memory back; it was for a call that was not checked
-            kernel.check = None
-        if kernel.check is None:
-            use = self._source.first_use(self._kernel, self._family, self.place, kernel.choice)
-            kernel.check = rows_check(self._kernel, self._family.exact(call.size), use, current_id())
-            kernel.checked_size = call.size
-        check: RowsCheck | None = kernel.check
-        if check is None:
-            kernel.is_unchecked = False  # nothing can check it
-        elif check.is_over:
-            kernel.is_unchecked, kernel.check = False, None
-            if not check.settle():
-                kernel = self._replaced(number)
-        elif call.size == kernel.checked_size and (taken := check.taken(call.stream)) is not None:
-            taken.before(call.addresses, call.scalars)
+        check, taken = self._check, None
+        with self._lock:
+            if check is not None and check.use is use and check.is_over:
+                check.settle()
+            if check is not None and use.state == "waiting" and check.turn_to(use):
+                taken = check.taken(call.stream)
+        if taken is not None:
+            taken.before(call.addresses, call.scalars, call.size)
             try:
                 kernel.launch(call)
             except BaseException:
@@ -195,6 +191,10 @@ class LoadedFamily:
                 raise
             taken.after()
             return
+        if check is None or use.state not in {"waiting", "under way"}:
+            kernel.use = None
+        if use.state == "wrong":
+            kernel = self._replaced(number)
         kernel.launch(call)
 
     def _replaced(self, number: int) -> SizedKernel:
@@ -207,13 +207,13 @@ class LoadedFamily:
 
 
 class SizedKernel:
-    """One configuration in one context. `is_unchecked`: a check of its first use is to be made, or under way."""
+    """One configuration in one context. `use`: its first use, until that is decided."""
 
     def __init__(
         self, kernel: Kernel, family: Family, choice: Choice, ordinal: int, workspaces: SharedWorkspaces
     ) -> None:
-        self.choice, self.is_unchecked, self.checked_size = choice, False, 0
-        self.check: RowsCheck | None = None
+        self.choice = choice
+        self.use: FirstUse | None = None
         self._kernel, self._family, self._workspaces = kernel, family, workspaces
         self._variant, values = kernel.variant(choice.configuration.variant), choice.configuration.values
         problem = family.largest

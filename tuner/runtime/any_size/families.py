@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
@@ -20,6 +21,14 @@ USUAL_SIZES = (512, 2048, 128)
 """Where the one configuration of all sizes is predicted, where rows must not depend on their number."""
 
 
+class InUse(NamedTuple):
+    """A family that launchers have asked for, and its ranges."""
+
+    kernel: Kernel
+    family: Family
+    ranges: Ranges
+
+
 class Families:
     """The families of one runtime. `table`: the measured ranges of a family; None where there are none."""
 
@@ -31,7 +40,8 @@ class Families:
         untuned: Callable[[Kernel, Family, TargetDevice], None],
     ) -> None:
         self._known, self._table, self._first_use, self._untuned = known, table, first_use, untuned
-        self._kept: dict[tuple[str, str], Ranges] = {}
+        self._kept: dict[tuple[str, str], InUse] = {}
+        self._pinned: dict[tuple[str, str], Ranges] = {}
         self._lock = ForkSafeLock()
 
     def ranges(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges:
@@ -39,8 +49,20 @@ class Families:
         key = family.hash, place.slug
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = self._table(kernel, family, place) or self._guessed(kernel, family, place)
-            return self._kept[key]
+                found = self._pinned.get(key) or self._table(kernel, family, place)
+                self._kept[key] = InUse(kernel, family, found or self._guessed(kernel, family, place))
+            return self._kept[key].ranges
+
+    def in_use(self, slug: str) -> list[InUse]:
+        """The families that launchers have asked for on a device model, with their ranges."""
+        with self._lock:
+            return [one for (_, model), one in self._kept.items() if model == slug]
+
+    def pin(self, ranges: Mapping[Family, Ranges], slug: str) -> None:
+        """Puts these ranges before every source, for launchers that are asked for later."""
+        with self._lock:
+            self._pinned |= {(family.hash, slug): one for family, one in ranges.items()}
+            self._kept = {}
 
     def default(self, kernel: Kernel, family: Family, place: TargetDevice) -> Choice:
         """The kernel's default for every size; raises LaunchError."""

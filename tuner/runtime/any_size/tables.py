@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +29,20 @@ class TableFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def ranges(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
-        """The ranges of that family's table; None where there is none that this version can use."""
-        stored = self.get(family, place.slug)
+    def ranges(
+        self, kernel: Kernel, family: Family, place: TargetDevice, *, within_s: float = math.inf
+    ) -> Ranges | None:
+        """The ranges of that family's table; None where there is none, stored within that time, that can be used."""
+        stored = self.get(family, place.slug, within_s=within_s)
         return None if stored is None else ranges_of(stored, kernel, family, place)
 
-    def get(self, family: Family, slug: str) -> Mapping[str, Any] | None:
-        """The family's document; None where there is none."""
+    def get(self, family: Family, slug: str, *, within_s: float = math.inf) -> Mapping[str, Any] | None:
+        """The family's document; None where there is none of that age."""
+        path = self._path(family, slug)
         try:
-            stored = json.loads(self._path(family, slug).read_bytes())
+            stored = json.loads(path.read_bytes())
+            if time.time() - path.stat().st_mtime > within_s:
+                return None
         except (OSError, ValueError):
             return None
         return stored if isinstance(stored, dict) and stored.get("format") == FORMAT else None
@@ -51,14 +58,35 @@ class TableFolder:
         return self.folder / f"{family.hash[:32]}-{slug.replace(':', '-').replace('/', '-')}.json"
 
 
-def ranges_of(stored: Mapping[str, Any], kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
-    """The ranges of a table; None where it is another version's, of other sources, or not sound on that device."""
+def as_table(kernel: Kernel, family: Family, ranges: Ranges) -> dict[str, Any]:
+    """Ranges as `ranges_of` reads them, with how each matches its sizes, as locks have them."""
+    listed, low = [], 1
+    for one in ranges.ranges:
+        configuration = one.choice.configuration
+        values = {"variant": configuration.variant, "configuration": dict(configuration.values)}
+        source_hash = kernel.source_hash(configuration.variant)
+        listed.append({"low": low, "high": one.high, **values, "match": one.choice.match, "source_hash": source_hash})
+        low = one.high + 1
+    return {"format": FORMAT, **family.as_json(), "family_hash": family.hash, "ranges": listed}
+
+
+def ranges_of(
+    stored: Mapping[str, Any],
+    kernel: Kernel,
+    family: Family,
+    place: TargetDevice,
+    loaded: Callable[[Choice, Mapping[str, Any]], Choice] = lambda choice, _facts: choice,
+) -> Ranges | None:
+    """The ranges of a table; None where it is another version's, of other sources, or not sound on that device.
+
+    `loaded`: the choice of a range with the machine code that the range names.
+    """
     try:
         if stored["format"] != FORMAT or stored["family_hash"] != family.hash:
             return None
         ranges, low = list[SizeRange](), 1
         for one in stored["ranges"]:
-            choice = Choice.from_facts({**one, "match": "range"}, "table")
+            choice = loaded(Choice.from_facts({"match": "range", **one}, "table"), one)
             is_ours = kernel.has_source(choice.configuration.variant, str(one["source_hash"]))
             high = int(one["high"])
             if not is_ours or not is_sound_within(kernel, family, place.limits, choice, low, high):

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.compile.compilation import CompiledLaunch
+from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.any_size.tables import ranges_of
 from tilewright.tuner.runtime.bundles.dates import files_not_older
 from tilewright.tuner.runtime.bundles.folder import (
     FORMAT,
@@ -36,6 +39,7 @@ class Bundle:
     is_trusted: bool
     results: dict[Key, Mapping[str, Any]]
     cubins: dict[str, str] = field(default_factory=dict, repr=False)
+    tables: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict, repr=False)  # by device and family
     _told: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -78,6 +82,18 @@ class Bundle:
         if not kernel.has_source(variant, source):
             self._left_aside(f"{problem}: measured with a source that this version does not have")
             return None
+        return self._with_cubin(choice, facts)
+
+    def ranges(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
+        """The ranges of that family's table for this device model, where this version can use it."""
+        table = self.tables.get((place.slug, family.hash))
+        found = None if table is None else ranges_of(table, kernel, family, place, self._with_cubin)
+        if table is not None and found is None:
+            self._left_aside(f"{family}: its table is of sources or configurations that this version does not have")
+        return found
+
+    def _with_cubin(self, choice: Choice, facts: Mapping[str, Any]) -> Choice:
+        """The choice with its machine code, where the bundle has it and is trusted."""
         cubin = self._cubin(facts.get("cubin")) if self.is_trusted else None
         if cubin is None:
             return choice
@@ -115,6 +131,7 @@ class Bundle:
                 Choice.from_facts(result, "bundle")
                 self.results[_key(slug, result)] = result
             self.cubins.update(document.get("cubins", {}).items())
+            self.tables |= {(slug, str(table["family_hash"])): table for table in document.get("tables", ())}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BrokenBundleError(f"{name} lacks a part of a {FORMAT}: {error!r}") from error
 

@@ -142,7 +142,8 @@ class FirstUses:
 
     def of(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """The first use of this answer; None where it was verified at its shape, or nothing is to be checked."""
-        if not self.is_on or choice.match not in UNVERIFIED:
+        is_of_another_code = choice.match == "range" and not problem.at_launch  # verified with its size at launch
+        if not self.is_on or not (choice.match in UNVERIFIED or is_of_another_code):
             return None
         key = _key(kernel, problem, place, choice)
         with _LOCK:

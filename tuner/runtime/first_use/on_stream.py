@@ -32,9 +32,8 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.workspaces import capture_id, zeroed
 
 _THREADS = 256
-_COUNTERS_BYTES = 16
 _MAPPED = 1 | 2  # CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
-_ENTRIES = ("keep_rows", "sum_rows", "judge_rows")
+_ENTRIES = ("keep_rows", "check_rows")
 
 
 class _Verdict(ctypes.Structure):
@@ -109,17 +108,27 @@ class RowsCheck:
         self.use = use
         self.product = ProductTask(kernel, problem, use.place.limits.multiprocessors)
         arch = arch_of(use.place.limits.compute_capability)
-        keep, sums, judge = _functions(context_id, arch, tuple(sorted(definitions(kernel, problem).items())))
+        keep, judge = _functions(context_id, arch, tuple(sorted(definitions(kernel, problem).items())))
         columns = self.product.task.columns
         by_columns = Launch((-(-ROWS * columns // _THREADS), 1, 1), (_THREADS, 1, 1))
         by_tiles = Launch((self.product.tiles, self.product.slices, 1), (_THREADS, 1, 1))
         self.before = [_Step(keep, by_columns)] if self.product.reads_output else []
-        self.after = [_Step(sums, by_tiles), _Step(judge, by_columns)]
+        self.after = [_Step(judge, by_tiles)]
         self._reserve = _reserve(context_id)
-        self._size_bytes = _COUNTERS_BYTES + self.product.sums_bytes + self.product.kept_bytes
+        self._size_bytes = self.product.memory_bytes
         self._memory: _Memory | None = self._reserve.take(self._size_bytes)
         self._is_running = False
         self._lock = ForkSafeLock()
+
+    def turn_to(self, use: FirstUse) -> bool:
+        """Whether it checks that use of the same product from now on; not while a verdict on another is awaited."""
+        if self.use is use:
+            return True
+        if self.is_under_way and not self.is_over:
+            return False
+        self.settle()
+        self.use, self._is_running, self._memory = use, False, self._reserve.take(self._size_bytes)
+        return True
 
     def taken(self, stream: int) -> CheckedLaunch | None:
         """The check of the launch that follows on that stream; None where that is not to be checked, as a graph's."""
@@ -172,15 +181,13 @@ class CheckedLaunch:
 
     def __init__(self, check: RowsCheck, memory: _Memory, stream: int) -> None:
         self._check, self._memory, self._stream = check, memory, stream
-        self._slices = ctypes.c_uint(check.product.slices)
         self._has_failed = False
 
-    def before(self, addresses: Sequence[int], scalars: Sequence[float]) -> None:
-        """Keeps rows of an output that the launch will read, and what it is called with."""
-        self._task = task = self._check.product.of_launch(addresses, scalars)
-        task.counters, task.verdict = self._memory.device, self._memory.verdict_address
-        task.sums = self._memory.device + _COUNTERS_BYTES
-        task.kept = task.sums + self._check.product.sums_bytes
+    def before(self, addresses: Sequence[int], scalars: Sequence[float], rows: int | None = None) -> None:
+        """Keeps rows of an output that the launch will read, and what it is called with; `rows` as in `of_launch`."""
+        product = self._check.product
+        self._task = product.of_launch(addresses, scalars, rows)
+        product.of_memory(self._task, self._memory.device, self._memory.verdict_address)
         self._enqueue(self._check.before)
 
     def after(self) -> None:
@@ -193,8 +200,7 @@ class CheckedLaunch:
         self._check.abandon(is_enqueued=bool(self._check.before))
 
     def _enqueue(self, steps: Sequence[_Step]) -> None:
-        cells = ctypes.addressof(self._task), ctypes.addressof(self._slices)  # the last kernel takes both
-        arguments = (ctypes.c_void_p * len(cells))(*cells)
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(self._task))
         try:
             for step in steps:
                 configuration = config_of(step.function, step.launch, self._stream)
@@ -221,7 +227,7 @@ def rows_check(kernel: Kernel, problem: Problem, use: FirstUse | None, context_i
 
 @cache
 def _functions(context_id: int, arch: str, macros: tuple[tuple[str, str], ...]) -> tuple[ctypes.c_void_p, ...]:
-    """The three functions in that context, compiled once for a type on any machine."""
+    """The functions in that context, compiled once for a type on any machine."""
     del context_id  # that of the current context
     work = Compilation(source(), macros, arch, _ENTRIES[-1], default_compiler())
     cubin, module = compiled_by(CubinCache(default_folder()), work).cubin, ctypes.c_void_p()

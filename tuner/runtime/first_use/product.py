@@ -18,12 +18,14 @@ from tilewright.tuner.loop.verify import C_DEFAULT, bound_factor, underflow
 ROWS = 16
 """The rows that are judged: the first, the last and those evenly between."""
 
-COLUMNS = 32
-"""Columns of a block of `sum_rows`."""
+COLUMNS = {2: 64, 4: 32, 8: 32}
+STEP = {2: 64, 4: 64, 8: 32}
+"""Columns of a block of `check_rows`, and terms of a step, by the bytes of an element."""
 
-_BLOCKS_PER_MULTIPROCESSOR = 4
-_SUMS_BYTES = 16
-_STEP_BYTES = 256  # of terms, in one step of a block
+_COUNTERS_BYTES = 16
+_BLOCKS_PER_MULTIPROCESSOR = 2
+_MOST_TERMS = 4096
+"""Terms of one block: what tensor cores cut off grows with the length of a chain."""
 
 _OWN_BOUNDS = {"float32": 0.5, "float64": 0.5, "bfloat16": 1.0, "float16": 1.0}
 """What the check's own sums may be off, in bounds: chains of an eighth of the terms in float32, tensor cores in half
@@ -47,7 +49,7 @@ class Task(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("bounds", "underflow", "out_unit", "out_least", "out_overflow")),
         ("sum_overflow", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("activation", "reads_c")),
-        *((name, ctypes.c_uint64) for name in ("kept", "sums", "counters", "verdict")),
+        *((name, ctypes.c_uint64) for name in ("kept", "sums", "counters", "slices_done", "verdict")),
     )
 
 
@@ -66,12 +68,12 @@ class ProductTask:
         self.task = Task()
         self._lay_out()
         self._bound()
-        step = _STEP_BYTES // problem.item_bytes
-        tiles = -(-self.task.columns // COLUMNS)
+        step = STEP[problem.item_bytes]
+        tiles = -(-self.task.columns // COLUMNS[problem.item_bytes])
         steps = -(-self.task.terms // step)
-        wanted = max(1, _BLOCKS_PER_MULTIPROCESSOR * multiprocessors // tiles)
+        wanted = max(1, _BLOCKS_PER_MULTIPROCESSOR * multiprocessors // tiles, -(-steps * step // _MOST_TERMS))
         each = -(-steps // min(wanted, steps, 65535))
-        self.task.slice, self.slices, self.tiles = each * step, -(-steps // each), tiles
+        self.task.slice, self.slices, self.tiles = each * step, -(-steps // each), int(tiles)
         self.reads_output = bool(self.task.reads_c)
 
     @property
@@ -84,11 +86,32 @@ class ProductTask:
     @property
     def sums_bytes(self) -> int:
         """Of the sums of all slices."""
-        return int(_SUMS_BYTES * ROWS * self.task.columns * self.slices)
+        acc_bytes = max(4, self._problem.item_bytes)
+        return int(2 * acc_bytes * ROWS * self.task.columns * self.slices)
 
-    def of_launch(self, addresses: Sequence[int], scalars: Sequence[float]) -> Task:
-        """A new task with these arrays and numbers, each in the declared order: launches may overlap."""
+    @property
+    def counters_bytes(self) -> int:
+        """Of the counts that are 0 before and after; a multiple of 16."""
+        return _COUNTERS_BYTES + -(-4 * self.tiles // 16) * 16
+
+    def of_memory(self, task: Task, device: int, verdict: int) -> None:
+        """Fills in where the check's own memory lies, on the device and of the host's verdict."""
+        task.counters, task.verdict, task.slices_done = device, verdict, device + _COUNTERS_BYTES
+        task.sums = device + self.counters_bytes
+        task.kept = task.sums + self.sums_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the check's own memory on the device."""
+        return self.counters_bytes + self.sums_bytes + self.kept_bytes
+
+    def of_launch(self, addresses: Sequence[int], scalars: Sequence[float], rows: int | None = None) -> Task:
+        """A new task with these arrays and numbers, each in the declared order: launches may overlap.
+
+        `rows`: how many this launch has, where that is not the problem's; nothing else may depend on it.
+        """
         task = Task.from_buffer_copy(self.task)
+        task.rows = task.rows if rows is None else rows
         for member, name in self._names.items():
             item_bytes = ITEM_BYTES[self._kernel.tensors[self._places[name]].dtype_for(self._problem)]
             setattr(task, member, addresses[self._places[name]] + item_bytes * self._offsets.get(member, 0))

@@ -71,9 +71,13 @@ def both(client):
     for query in IN_MEMORY:
         long.get(f"{BEST}?{query}")  # finds out that nothing can be predicted
         until(lambda q=query: is_short(short, q))
-    short.app, long.app = create_app_with(short.app.state.best), create_app()
+    for caller, app in ((short, create_app_with(short.app.state.best)), (long, create_app())):
+        caller.app.state.pool.close()
+        caller.app = app
     yield short, long
     watch.stop()
+    for caller in (short, long):
+        caller.app.state.pool.close()
 
 
 def create_app_with(memory):

@@ -57,7 +57,7 @@ def test_what_memory_cannot_tell_is_left_to_the_database(tuned):
 
 
 def test_many_random_questions_are_answered_as_the_database_answers_them(client, tuned):
-    for m in (1, 8, 100, 255, 257, 400, 511, 900, 1500, 2047, 10**6):
+    for m in (1, 100, 257, 511, 1500, 10**6):
         for n, k in ((7, 784), (100, 784), (1024, 1024), (2000, 3)):
             shape = {"m": m, "n": n, "k": k}
             expected = from_database(shape)

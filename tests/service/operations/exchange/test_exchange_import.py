@@ -390,6 +390,18 @@ def test_a_result_without_an_error_is_verified_only_where_the_kernel_checks_it_i
     assert figures(place(checked), 1.0)["gflops"] is None
 
 
+@pytest.mark.parametrize(("m", "is_possible"), [(65_536, False), (64, True)])
+def test_memory_cannot_be_faster_than_its_data_sheet_for_what_no_cache_holds(m, is_possible):
+    """2.3 times the roof: 1.07 GB from a memory of 4 TB/s; what fits the L2 cache may be as fast."""
+    softmax = catalogue().get("softmax")
+    problem = softmax.problem({"m": m, "n": 2048})
+    model = DeviceModel("gpu", "GPU", "cuda", replace(limits_of((9, 0)), multiprocessors=132), 50 << 20, {}, 4000.0)
+    at_roof_ms = softmax.bytes_moved(problem) / 4000.0 / 1e6
+    place = ImportContext(BestQuery(softmax, problem, "gpu", model.limits), model, ())
+    assert (place.impossible(max(at_roof_ms / 2.3, 0.004)) is None) is is_possible
+    assert place.impossible(1.1 * at_roof_ms + 0.004) is None
+
+
 def test_imported_trials_have_rates_by_their_times(document, device):
     take(document)
     with transaction() as session:
@@ -405,3 +417,7 @@ def test_imported_trials_have_rates_by_their_times(document, device):
 def test_times_below_the_last_gap_of_a_study_are_not_believed(odd, least_ms):
     assert least_of([*odd, *(1.0 + 0.01 * place for place in range(40))]) == least_ms
     assert least_of([*odd, 1.0]) == 0.0  # too few to tell
+
+
+def test_a_gap_among_the_slower_times_of_a_study_says_nothing():
+    assert least_of([1.0 + 0.01 * place for place in range(20)] + [100.0 + place for place in range(20)]) == 0.0

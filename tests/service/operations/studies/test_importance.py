@@ -79,3 +79,23 @@ def test_nothing_is_said_below_the_least_number_of_trials():
     assert ParameterCounts(by_value, LEAST_TRIALS - 1).shares() == {}
     assert ParameterCounts(by_value, LEAST_TRIALS).shares() == {"A": 1.0}
     assert ParameterCounts({"A": {1: (LEAST_TRIALS, 5)}}, LEAST_TRIALS).shares() == {}
+
+
+def test_trials_that_no_parameter_decides_leave_the_order_open(session, add):
+    few = parameter_counts(session, add(random_times(76)), "tiled").uncertainty()
+    assert 10 < few.other_first < 90
+
+
+def test_many_trials_settle_the_order():
+    counts = ParameterCounts({"A": {1: (500, 90), 2: (500, 10)}, "B": {1: (500, 55), 2: (500, 45)}}, 1000)
+    found = counts.uncertainty()
+    assert found.other_first == 0
+    low, high = found.intervals["A"]
+    assert low < counts.shares()["A"] < high
+
+
+def random_times(count):
+    """Times that no parameter decides."""
+    chance = random.Random(11)
+    for _ in range(count):
+        yield {name: chance.choice(of) for name, of in VALUES.items()}, chance.uniform(1, 2)

@@ -10,8 +10,8 @@ from tilewright.tuner.outcome import Outcome
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    device = CpuDevice(cache=tmp_path_factory.mktemp("programs"), run_timeout_s=PATIENCE_S)
+def bench(shared_cache):
+    device = CpuDevice(cache=shared_cache / "host", run_timeout_s=PATIENCE_S)
     bench = device.bench(CHEATS, PROBLEM, seed=7)
     yield bench
     bench.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -63,7 +64,7 @@ def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str,
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize(("dtype", "variant", "options"), ON_GPU)
-@pytest.mark.parametrize("kernel", ["gemm", "linear"])
+@pytest.mark.parametrize("kernel", ["gemm", pytest.param("linear", marks=EXHAUSTIVE)])
 def test_all_sizes_are_one_compilation(kernel: str, dtype: str, variant: str, options: dict[str, bool]) -> None:
     if (kernel, variant) == ("linear", "naive"):
         pytest.skip("linear has no such variant")

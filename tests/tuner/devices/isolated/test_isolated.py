@@ -12,6 +12,7 @@ from functools import partial
 import processes
 import pytest
 from misbehaving_device import Absent, Opener, make_kernel
+from sampling import EXHAUSTIVE
 from waiting import PATIENCE_S, until
 
 from tilewright.kernels.space import Configuration
@@ -83,9 +84,9 @@ def test_a_failure_that_breaks_nothing_keeps_the_child(device, bench):
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
-        ("hang", Outcome.TIMED_OUT, "verify took longer than 1 s"),
+        pytest.param("hang", Outcome.TIMED_OUT, "verify took longer than 1 s", marks=EXHAUSTIVE),
         ("crash", Outcome.LAUNCH_FAILED, "died in verify (SIGSEGV)"),
-        ("sticky", Outcome.LAUNCH_FAILED, "illegal address"),
+        pytest.param("sticky", Outcome.LAUNCH_FAILED, "illegal address", marks=EXHAUSTIVE),
     ],
 )
 def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(device, bench, behaviour, outcome, log):
@@ -329,7 +330,7 @@ def test_a_trial_of_nobodys_making_brings_its_traceback(bench, capfd):
         ("wrong", Outcome.WRONG_RESULT),
         ("hang", Outcome.TIMED_OUT),
         ("crash", Outcome.LAUNCH_FAILED),
-        ("sticky", Outcome.LAUNCH_FAILED),
+        pytest.param("sticky", Outcome.LAUNCH_FAILED, marks=EXHAUSTIVE),
         ("crash_in_compile", Outcome.DEVICE_LOST),
     ],
 )

@@ -1,0 +1,141 @@
+"""Code that gets a size with the launch, on a GPU: every such variant at several sizes, and launchers of families."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from test_every_kernel import gpu_check, served, some_problems  # noqa: F401 - a fixture
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.errors import InvalidProblemError
+from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.first_use import first_use
+from tilewright.tuner.runtime.runtime import Runtime
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning"),
+]
+
+SIZES = (1, 127, 300)
+"""The least, an odd one that is larger than most tiles, and one of several tiles; beside the problem's own."""
+
+WITH_AXES = [kernel for kernel in catalogue().kernels() if kernel.launch_axes]
+
+
+@pytest.fixture(scope="module")
+def nvrtc_device(gpu):
+    device = open_device("cuda:0", "nvrtc")
+    yield device
+    device.close()
+
+
+def twins(kernel, problems):
+    """The problems whose axis may come with the launch, as such."""
+    for problem in problems:
+        for axis in kernel.launch_axes:
+            try:
+                yield kernel.with_size_at_launch(problem, axis)
+            except InvalidProblemError:
+                continue
+
+
+def at(problem, size):
+    axes = tuple((axis, size if axis == problem.at_launch else extent) for axis, extent in problem.axes)
+    return replace(problem, axes=axes)
+
+
+def soundly_at(kernel, configuration, problem, limits):
+    """The sizes of the axis at which the configuration may be launched."""
+    variant = kernel.variant(configuration.variant)
+    for size in sorted({problem.shape[problem.at_launch], *SIZES}):
+        one = at(problem, size)
+        if variant.admits(one, limits) and variant.is_sound(configuration.values, one, limits):
+            yield one
+
+
+@pytest.mark.parametrize("kernel", WITH_AXES, ids=lambda kernel: kernel.name)
+def test_every_variant_is_right_at_sizes_that_come_with_the_launch(nvrtc_device, gpu_check, kernel):  # noqa: F811
+    device, limits, generator = nvrtc_device, nvrtc_device.model.limits, random.Random(4)
+    everything = list(twins(kernel, gpu_check.problems(kernel)))
+    wanted, met, failures = served(kernel, everything, limits), set(), []
+    for problem in some_problems(kernel, everything, limits, 0):
+        chosen = [
+            c
+            for v in kernel.usable_variants(problem, limits)
+            for c in gpu_check.draw(v.space(), problem, limits, 1, generator)
+        ]
+        served_at = {c: set(soundly_at(kernel, c, problem, limits)) for c in chosen}
+        for one in sorted(set().union(*served_at.values()), key=str):
+            bench = device.bench(kernel, one, generator.randrange(2**31))
+            for configuration in chosen:
+                if one in served_at[configuration]:
+                    met.add(f"{configuration.variant} {problem.dtype}")
+                    message = gpu_check.verdict(bench, configuration)
+                    failures += [f"{one} {dict(one.options)} | {configuration} | {message}"] if message else []
+            bench.close()
+    assert failures == []
+    assert met == wanted
+
+
+GATED = "linear_gated"
+N, K, HIGH = 384, 512, 4096
+
+
+def operands(torch, kernel, size, dtype):
+    """Arrays in the declared order, and the result in float64."""
+    kind = getattr(torch, dtype)
+
+    def normal(*shape):
+        return torch.randn(*shape, device="cuda").to(kind)
+
+    y = torch.full((size, N), torch.nan, device="cuda", dtype=kind)
+    if kernel == "softmax":
+        x = normal(size, N)
+        return [x, y], x.double().softmax(-1)
+    x = normal(size, K)
+    if kernel == "gemm":
+        b = normal(K, N)
+        return [x, b, y], x.double() @ b.double()
+    if kernel == "linear":
+        w, bias = normal(N, K), normal(N)
+        return [x, w, bias, y], x.double() @ w.double().T + bias.double()
+    w = normal(2 * N, K)
+    gate, up = (x.double() @ w.double().T).chunk(2, -1)
+    return [x, w, y], torch.nn.functional.silu(gate) * up
+
+
+FAMILIES = [
+    ("gemm", "float32"),
+    ("gemm", "bfloat16"),
+    ("linear", "float32"),
+    ("linear", "float16"),
+    (GATED, "bfloat16"),
+    ("softmax", "float32"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), FAMILIES, ids=lambda one: one)
+def test_no_size_compiles_or_takes_memory_once_a_family_is_prepared(torch, tmp_path, monkeypatch, kernel, dtype):
+    first_use.forget()
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    shape = {"n": N} if kernel == "softmax" else {"n": N, "k": K}
+    launch = Runtime(answers=AnswerCache(tmp_path / "answers")).best(kernel, dtype=dtype, **shape)
+    launch.prepare()
+    made = {size: operands(torch, kernel, size, dtype) for size in (1, 33, 129, 700, 2049, HIGH)}
+    monkeypatch.setattr("tilewright.tuner.runtime.cuda.compiled_by", None)  # nothing compiles from here on
+    monkeypatch.setattr("tilewright.tuner.runtime.first_use.on_stream.compiled_by", None)
+    torch.cuda.synchronize()
+    free_bytes = torch.cuda.mem_get_info()[0]
+    for arrays, _ in made.values():
+        launch(*arrays)
+        launch(*arrays)  # reads the verdict on the first, where one is awaited
+    torch.cuda.synchronize()
+    assert torch.cuda.mem_get_info()[0] == free_bytes
+    for size, (arrays, expected) in made.items():
+        off = ((arrays[-1].double() - expected).abs().max() / expected.abs().max()).item()
+        assert off <= {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}[dtype], size

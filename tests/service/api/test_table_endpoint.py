@@ -1,0 +1,91 @@
+"""GET /v1/kernels/{kernel}/table, jobs and schedules for ranges of sizes, and `best` of one size, over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+from factories import TILED_16, TILED_32, Rows
+
+from tilewright.service.operations.transaction import transaction
+
+SHAPE = {"m": "1..1024", "n": 512, "k": 512}
+TEXT = "m=1..1024,n=512,k=512"
+TIMES = {TILED_16: {1: 1.0, 64: 9.0, 1024: 9.0}, TILED_32: {1: 1.5, 64: 1.9, 1024: 4.0}}
+TABLE = "/v1/kernels/gemm/table"
+
+
+def made() -> int:
+    with transaction() as session:
+        return Rows(session).table(SHAPE, [(1, 64, TILED_16), (65, 1024, TILED_32)], TIMES)
+
+
+def test_a_table_is_answered_whole(client):
+    table_id = made()
+    answered = client.get(TABLE, params={"shape": TEXT})
+    assert answered.status_code == 200
+    told = answered.json()
+    assert (told["id"], told["shape"], told["at_launch"], told["device_model"]) == (table_id, SHAPE, "m", "nvidia-h200")
+    assert [(one["low"], one["high"], one["configuration"]) for one in told["ranges"]] == [
+        (1, 64, {"TILE_WIDTH": 16}),
+        (65, 1024, {"TILE_WIDTH": 32}),
+    ]
+    assert [one["verified_at"] for one in told["ranges"]] == [[1, 64], [65, 1024]]
+    assert [(one["size"], one["time_ms"]) for one in told["measured"]] == [(1, 1.0), (64, 9.0), (1024, 4.0)]
+    one = client.get("/v1/kernels/gemm/best", params={"shape": "m=70,n=512,k=512"}).json()
+    assert (one["match"], one["sizes"], one["expected_loss"]) == ("range", "m=65..1024", 9.0 / 1.9 - 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ({"shape": "m=1..1024,n=512,k=8"}, 404, "tilewright tune gemm --shape m=1..1024,n=512,k=8"),
+        ({"shape": "m=1,n=512,k=8"}, 422, "one axis must be a range"),
+        ({"shape": "m=9..1,n=512,k=8"}, 422, "9..1 is empty"),
+        ({"shape": "m=1..,n=512,k=8"}, 422, "LOW..HIGH"),
+        ({}, 422, "shape"),
+        ({"shape": TEXT, "device_model": "none"}, 404, "none"),
+    ],
+)
+def test_what_has_no_table_is_a_problem_document(client, query, status, says):
+    made()
+    refused = client.get(TABLE, params=query)
+    assert refused.status_code == status
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert says in refused.text
+
+
+def test_jobs_and_schedules_take_a_range_and_best_does_not(client):
+    made()
+    job = client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE})
+    assert job.status_code == 202
+    assert job.json()["problem"]["shape"] == SHAPE
+    assert client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE}).json()["id"] == job.json()["id"]
+    assert client.get("/v1/jobs", params={"search": "m=1..1024"}).json()["items"][0]["id"] == job.json()["id"]
+    body = {"name": "rows", "cron": "0 0 3 * * *", "problems": [{"kernel": "gemm", "shape": SHAPE}]}
+    schedule = client.post("/v1/schedules", json=body).json()
+    assert schedule["problems"][0]["shape"] == SHAPE
+    (fired,) = client.post(f"/v1/schedules/{schedule['id']}/run", json={}).json()["items"]
+    assert fired["problem"]["shape"] == SHAPE
+    assert client.get(f"/v1/schedules/{schedule['id']}/comparisons").json()["items"] == []
+    refused = client.get("/v1/kernels/gemm/best", params={"shape": TEXT})
+    assert refused.status_code == 422
+    assert "is a range" in refused.text
+    several = client.post("/v1/jobs", json={"kernel": "gemm", "shape": {**SHAPE, "n": "1..2"}})
+    assert (several.status_code, "one axis must be a range" in several.text) == (422, True)
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/schedules", "/fleet", "/", "/demand", "/attention", "/kernels/gemm"])
+def test_pages_show_jobs_and_schedules_of_ranges(client, path):
+    made()
+    client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE})
+    body = {"name": "rows", "cron": "0 0 3 * * *", "problems": [{"kernel": "gemm", "shape": SHAPE}]}
+    client.post("/v1/schedules", json=body)
+    shown = client.get(path)
+    assert shown.status_code == 200
+
+
+def test_the_page_of_a_job_and_of_one_size_show_where_it_comes_from(client):
+    made()
+    job = client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE}).json()
+    assert "1..1024" in client.get(f"/jobs/{job['id']}").text
+    asked = client.get("/ask", params={"kernel": "gemm", "device_model": "nvidia-h200", "shape": "m=70,n=512,k=512"})
+    assert "m=65..1024" in asked.text

@@ -1,0 +1,155 @@
+"""The first calls of what was not measured on this device: ours and PyTorch's take turns, and their times decide."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.errors import TunerError  # noqa: E402
+from tilewright.tuner.pytorch import turns  # noqa: E402
+from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
+from tilewright.tuner.pytorch.turns import MOST_CALLS, Turns  # noqa: E402
+
+
+class Gpu:
+    """A stream of the tests' own: what is enqueued takes its time, once the GPU has got so far."""
+
+    def __init__(self, ours_ms, pytorch_ms):
+        self.ms = {"ours": ours_ms, "pytorch": pytorch_ms}
+        self.enqueued_ms, self.now_ms, self.called = 0.0, 0.0, []
+
+    def run(self, name):
+        def call(_arguments):
+            self.called.append(name)
+            self.enqueued_ms = max(self.enqueued_ms, self.now_ms) + self.ms[name]
+            return name
+
+        return call
+
+    def event(self):
+        return Event(self)
+
+
+class Event:
+    def __init__(self, gpu):
+        self.gpu, self.at_ms = gpu, None
+
+    def record(self):
+        self.at_ms = max(self.gpu.enqueued_ms, self.gpu.now_ms)
+
+    def query(self):
+        return self.at_ms <= self.gpu.now_ms
+
+    def elapsed_time(self, end):
+        return end.at_ms - self.at_ms
+
+
+@pytest.fixture(autouse=True)
+def may(monkeypatch):
+    monkeypatch.setattr(turns, "may_take_turns", lambda: True)
+
+
+def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None):
+    """The verdict after that many calls, and its words; None while there is none."""
+    said = []
+    made = Turns(
+        gpu.run("ours"),
+        gpu.run("pytorch"),
+        prefers_ours=prefers_ours,
+        load=load,
+        decided=lambda *verdict: said.append(verdict),
+        event=gpu.event,
+    )
+    made._loading.join()
+    for _ in range(calls):
+        if is_busy:
+            gpu.enqueued_ms += 0.01  # something else of the program
+        made(())
+        gpu.now_ms = gpu.now_ms if is_busy and len(gpu.called) % 10 else gpu.enqueued_ms
+        if said:
+            break
+    return said[0] if said else None
+
+
+@pytest.mark.parametrize("prefers_ours", [True, False])
+def test_the_faster_one_is_kept_whatever_the_records_say(prefers_ours):
+    assert decided(Gpu(2.0, 1.9), prefers_ours=prefers_ours)[0] is False
+    is_ours, words = decided(Gpu(1.0, 1.1), prefers_ours=prefers_ours)
+    assert is_ours
+    assert words.startswith("ours 1 ms, PyTorch's 1.1 ms, ")
+
+
+@pytest.mark.parametrize("prefers_ours", [True, False])
+def test_a_tie_keeps_what_the_records_say(prefers_ours):
+    assert decided(Gpu(1.0, 1.0), prefers_ours=prefers_ours)[0] is prefers_ours
+
+
+def test_what_is_much_slower_is_given_up_before_its_turns_are_over():
+    gpu = Gpu(100.0, 1.0)
+    assert decided(gpu)[0] is False
+    assert gpu.called.count("ours") <= MOST_CALLS // 2
+
+
+def test_calls_that_find_an_idle_gpu_decide_nothing():
+    gpu = Gpu(2.0, 1.0)
+    is_ours, words = decided(gpu, is_busy=False)
+    assert is_ours
+    assert "host-bound" in words
+    assert len(gpu.called) == MOST_CALLS + 1
+
+
+def test_pytorch_computes_while_ours_is_made_ready():
+    gpu, is_ready = Gpu(1.0, 1.0), threading.Event()
+    made = Turns(
+        gpu.run("ours"),
+        gpu.run("pytorch"),
+        prefers_ours=True,
+        load=lambda: is_ready.wait(30),
+        decided=lambda *_: None,
+        event=gpu.event,
+    )
+    assert [made(()) for _ in range(3)] == ["pytorch"] * 3
+    is_ready.set()
+    made._loading.join()
+    assert {made(()) for _ in range(2)} == {"ours", "pytorch"}
+
+
+def test_what_cannot_be_loaded_says_so_at_its_first_launch():
+    def load():
+        raise TunerError("does not compile")
+
+    def ours(_arguments):
+        raise TunerError("does not compile")
+
+    gpu = Gpu(1.0, 1.0)
+    made = Turns(ours, gpu.run("pytorch"), prefers_ours=True, load=load, decided=lambda *_: None, event=gpu.event)
+    made._loading.join()
+    with pytest.raises(TunerError, match="does not compile"):
+        made(())
+
+
+@pytest.mark.parametrize("prefers_ours", [True, False])
+def test_where_calls_must_not_differ_nothing_takes_turns(monkeypatch, prefers_ours):
+    monkeypatch.setattr(turns, "may_take_turns", lambda: False)
+    gpu = Gpu(5.0, 1.0)
+    assert decided(gpu, prefers_ours=prefers_ours, calls=30) is None
+    assert set(gpu.called) == {"ours" if prefers_ours else "pytorch"}
+
+
+def test_off_makes_every_operator_pytorchs_own_and_on_ours_again():
+    a, b = torch.randn(6, 5), torch.randn(5, 4)
+    tw.gemm(a, b)
+    launched = GEMM.plans
+    assert launched.ready(a, b, 1.0, "fp32") is not None
+    tw.off()
+    try:
+        assert torch.equal(tw.gemm(a, b), a @ b)
+        assert launched.ready(a, b, 1.0, "fp32") is None
+    finally:
+        tw.on()
+    torch.testing.assert_close(tw.gemm(a, b), a @ b)
+    assert launched.ready(a, b, 1.0, "fp32") is not None
