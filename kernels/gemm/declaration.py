@@ -18,6 +18,7 @@ from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF
+from tilewright.kernels.gemm.tensor_half_turned_sm90_space import TENSOR_HALF_TURNED_SM90
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
@@ -302,6 +303,7 @@ KERNEL = Kernel(
         TENSOR_HALF,
         TENSOR_HALF_SM90,
         TENSOR_HALF_PACKED_SM90,
+        TENSOR_HALF_TURNED_SM90,
         STREAMED_HALF,
         STREAMED_HALF_SM90,
     ),

@@ -19,6 +19,7 @@ from tilewright.kernels.linear.tensor_sm90_variants import (
     LINEAR_TENSOR3XTF32_SM90,
     LINEAR_TENSOR_HALF_PACKED_SM90,
     LINEAR_TENSOR_HALF_SM90,
+    LINEAR_TENSOR_HALF_TURNED_SM90,
 )
 from tilewright.kernels.linear.tensor_variants import (
     LINEAR_STREAMED_HALF,
@@ -149,6 +150,7 @@ KERNEL = Kernel(
         LINEAR_TENSOR_HALF,
         LINEAR_TENSOR_HALF_SM90,
         LINEAR_TENSOR_HALF_PACKED_SM90,
+        LINEAR_TENSOR_HALF_TURNED_SM90,
         LINEAR_STREAMED_HALF,
         LINEAR_STREAMED_HALF_SM90,
     ),

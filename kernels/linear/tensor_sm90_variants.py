@@ -6,6 +6,7 @@ from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
+from tilewright.kernels.gemm.tensor_half_turned_sm90_space import TENSOR_HALF_TURNED_SM90
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.linear.tensor_variants import fused
 
@@ -23,6 +24,10 @@ LINEAR_TENSOR_HALF_SM90 = fused(
 )
 LINEAR_TENSOR_HALF_PACKED_SM90 = fused(
     TENSOR_HALF_PACKED_SM90, "bfloat16 and float16 by Hopper's wgmma, X and W packed first; bias and activation fused."
+)
+LINEAR_TENSOR_HALF_TURNED_SM90 = fused(
+    TENSOR_HALF_TURNED_SM90,
+    "bfloat16 and float16 on Hopper, the product turned: tiles suit any number of rows; bias and activation fused.",
 )
 LINEAR_STREAMED_HALF_SM90 = fused(
     STREAMED_HALF_SM90, "bfloat16 and float16 for few rows of X: W is read once, by TMA; bias and activation fused."

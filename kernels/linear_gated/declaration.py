@@ -15,6 +15,8 @@ from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
 from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
 from tilewright.kernels.gemm.tensor_half_sm90_space import LINE_BYTES, TENSOR_HALF_SM90, cluster_k
 from tilewright.kernels.gemm.tensor_half_space import TENSOR_HALF, copied_at_once
+from tilewright.kernels.gemm.tensor_half_turned_sm90_space import TENSOR_HALF_TURNED_SM90, is_near_fastest
+from tilewright.kernels.gemm.tensor_half_turned_sm90_time import start as start_turned
 from tilewright.kernels.gemm.tensor_mma_space import threads, tile_n
 from tilewright.kernels.kernel import MAX_AXIS, Kernel, Launch, Option, Tensor, TensorMap, Variant, ceil_div
 from tilewright.kernels.linear_gated.reference import gated, layer, linear_gated_reference
@@ -26,6 +28,7 @@ from tilewright.kernels.variant import always
 Result = TypeVar("Result")
 
 COLUMNS = frozenset({"WARP_N", "TILE_N", "ROWS"})  # parameters that count columns of Y
+BLOCK_N, PAIRED_WIDTHS = 64, ((128, 1), (256, 2))  # of tiles of the product, and warpgroups that multiply
 RUN = 16  # rows of a tile of W, of which eight are of either matrix
 
 
@@ -183,6 +186,46 @@ TENSOR_SM90 = replace(
 )
 
 
+def turned_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
+    """X, W and Y: gemm's, but for boxes of 64 rows of either matrix in turn."""
+    x, w, y = TENSOR_HALF_TURNED_SM90.tensor_maps(c, product(p))
+    box = (1, BLOCK_N, w.box[2])
+    return replace(x, tensor="X"), replace(w, tensor="W", box=box), replace(y, tensor="Y")
+
+
+def turned_holds_pairs(c: Values, _p: Problem, _d: Limits) -> bool:
+    """Whether a warpgroup has blocks of both matrices for the same columns of Y."""
+    return c.TILE_N // BLOCK_N % (2 * c.MULTIPLIERS) == 0
+
+
+TURNED_SM90 = replace(
+    TENSOR_HALF_TURNED_SM90,
+    doc="The product turned on Hopper: tiles suit any number of rows, with both sums in registers.",
+    launch=on_product(TENSOR_HALF_TURNED_SM90.launch, as_it_is),
+    constraints=(
+        *(
+            constraint_on_product(constraint, as_it_is)
+            for constraint in TENSOR_HALF_TURNED_SM90.constraints
+            if constraint.holds is not is_near_fastest
+        ),
+        Constraint("a warpgroup has columns of both matrices", turned_holds_pairs),
+        Constraint(
+            "by estimate it takes little longer than the fastest",
+            lambda c, p, d: is_near_fastest(c, product(p), d, PAIRED_WIDTHS),
+            is_thrift=True,
+        ),
+    ),
+    start=lambda p, d: start_turned(product(p), d, PAIRED_WIDTHS),
+    static_shared_bytes=on_product(TENSOR_HALF_TURNED_SM90.static_shared_bytes, as_it_is),
+    workspace_bytes=on_product(TENSOR_HALF_TURNED_SM90.workspace_bytes, as_it_is),
+    tensor_maps=turned_maps,
+    takes_size=lambda p: takes_rows(product(p)),
+    is_sound_at_launch=lambda c, p, d: TENSOR_HALF_TURNED_SM90.is_sound_at_launch(c, product(p), d),
+    supports=lambda p: tensor_sm90_is_supported(p) and 2 * p.shape["n"] > BLOCK_N,  # else half of a tile is empty
+    has_room=lambda p, d: TENSOR_HALF_TURNED_SM90.has_room(product(p), d),
+)
+
+
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
     """X and W by steps: a block loads its columns of G, and the same of U."""
     x, w = STREAMED_HALF_SM90.tensor_maps(c, product(p))
@@ -238,7 +281,7 @@ KERNEL = Kernel(
         Tensor("W", "input", lambda p: (2 * p.shape["n"], p.shape["k"]), summed=lambda _p: 1),
         Tensor("Y", "output", lambda p: (p.shape["m"], p.shape["n"])),
     ),
-    variants=(TILED, TENSOR, TENSOR_SM90, STREAMED, STREAMED_SM90),
+    variants=(TILED, TENSOR, TENSOR_SM90, TURNED_SM90, STREAMED, STREAMED_SM90),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=linear_gated_reference,

@@ -12,7 +12,7 @@ from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.gpu import gpu_place
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
-NAME, PACKED = "tensor_half_sm90", "tensor_half_packed_sm90"
+NAME, PACKED, TURNED = "tensor_half_sm90", "tensor_half_packed_sm90", "tensor_half_turned_sm90"
 CASES = [
     *(
         ("gemm", (520, 776, 328), "bfloat16", {"trans_a": a, "trans_b": b})
@@ -37,6 +37,17 @@ CASES = [
     ("linear_gated", (2056, 3000, 72), "float16", {}),  # tiles of every size, the last with rows of U in G's place
     ("linear_gated", (520, 1544, 328), "bfloat16", {"activation": "gelu"}),
     ("linear_gated", (65, 24, 264), "bfloat16", {"activation": "relu"}),
+]
+TURNED_CASES = [
+    ("linear_gated", (100, 776, 2056), "bfloat16", {}),
+    ("linear_gated", (189, 1032, 520), "float16", {"activation": "gelu"}),
+    # tiles of any multiple of 8 rows
+    ("gemm", (39, 776, 3592), "bfloat16", {"trans_b": True}),
+    ("gemm", (189, 712, 3584), "float16", {"trans_b": True, "beta_zero": False}),
+    ("gemm", (647, 1288, 1032), "bfloat16", {"trans_b": True}),
+    ("linear", (43, 776, 1000), "bfloat16", {"activation": "gelu"}),
+    ("linear", (1150, 1032, 520), "float16", {"activation": "relu", "output": "float32"}),
+    ("linear", (178, 4096, 4096), "bfloat16", {"activation": "relu"}),  # tiles shared by the workspace too
 ]
 ODD_CASES = [
     *(
@@ -105,6 +116,8 @@ def device(device):
     ("variant", "name", "sizes", "dtype", "options"),
     [
         *((NAME, *case) for case in CASES),
+        *((TURNED, *case) for case in CASES if case[0] != "linear_gated" or case[1][1] > 32),
+        *((TURNED, *case) for case in TURNED_CASES),
         *((PACKED, *case) for case in ODD_CASES),
         *(("tensor1xtf32_multicast_sm90", *case) for case in MULTICAST),
         *(("streamed_half_sm90", *case) for case in STREAMED),
@@ -121,7 +134,7 @@ def test_products_are_right_with_every_kind_of_inputs(device, variant, name, siz
     bench = device.bench(kernel, problem, 1)
     generator = random.Random(str(sizes))
     chosen = generator.sample(feasible, min(4, len(feasible)))
-    for parameter in ("SPLIT_K", "CLUSTER_M", "CLUSTER_N"):
+    for parameter in ("SPLIT_K", "SPLIT_FAR", "CLUSTER_M", "CLUSTER_N", "MULTIPLIERS", "RESIDENT"):
         chosen += [c for c in feasible if c.values.get(parameter, 1) > 1][-1:]
     for configuration in chosen:
         for verification in bench.verify_each_kind(bench.compile(configuration)):

@@ -109,7 +109,8 @@ def test_rows_of_all_matrices_begin_at_16_bytes_for_tensor_maps(sizes, is_taken)
 
 def test_a_search_begins_with_tensor_cores_where_a_device_has_them(device):
     problem = problem_of(KERNEL, (2048, 14336, 4096))
-    for limits, expected in ((H200, ["tensor_half", "tensor_half_sm90"]), (device.model.limits, ["tiled"])):
+    on_hopper = ["tensor_half", "tensor_half_turned_sm90", "tensor_half_sm90"]
+    for limits, expected in ((H200, on_hopper), (device.model.limits, ["tiled"])):
         first = KERNEL.first_configurations(KERNEL.space(problem, limits))
         assert [configuration.variant for configuration in first] == expected
 
