@@ -33,7 +33,7 @@ from predictions.first_day import FirstDay, also_in
 from predictions.first_day_table import summary
 from predictions.records import described, ship
 from predictions.rows import Run, State
-from predictions.shapes import LARGEST, Shape, random_layers, random_shapes
+from predictions.shapes import LARGEST, Shape, model_layers, random_layers, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -104,6 +104,8 @@ def measured(arguments: argparse.Namespace, executor: Executor, begun: float) ->
 def shapes_of(kernel: Kernel, arguments: argparse.Namespace) -> list[Shape]:
     """The tuned shapes, those that are skipped and the unseen ones."""
     count = arguments.tuned + arguments.skip + arguments.unseen
+    if arguments.models:
+        return model_layers(count)
     return (
         random_layers(count, arguments.largest) if arguments.layers else random_shapes(kernel, count, arguments.largest)
     )
@@ -127,6 +129,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--unseen-seconds", type=float, default=1.8, help="of an unseen shape's search")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
     parser.add_argument("--layers", action="store_true", help="shapes of language models' layers")
+    parser.add_argument("--models", action="store_true", help="shapes of public models' layers, at 1 to 4096 rows")
     parser.add_argument("--survey-until", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--until", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--starts", type=Path, action="append", default=[], help="rows whose winners are tried first")

@@ -59,6 +59,25 @@ def random_layers(count: int, largest: int, seed: int = SEED) -> list[Shape]:
     return shapes
 
 
+MODEL_LAYERS = (
+    *((768, 768), (3072, 768), (768, 3072), (1024, 1024), (4096, 1024), (1024, 4096)),  # BERT, ViT, Whisper
+    *((4096, 4096), (1024, 4096), (6144, 4096), (14336, 4096), (4096, 14336), (28672, 4096)),  # Llama-3-8B, Mistral-7B
+    *((3584, 3584), (4608, 3584), (18944, 3584), (3584, 18944), (1536, 8960), (8960, 1536)),  # Qwen2-7B and -1.5B
+    *((5120, 5120), (8192, 8192), (28672, 8192), (8192, 28672)),  # Llama-2-13B, Llama-3-70B
+)
+"""n and k of public models' layers."""
+
+MOST_MODEL_TOKENS = 4096
+
+
+def model_layers(count: int, seed: int = SEED) -> list[Shape]:
+    """So many layers of public models at any number of rows, the same for the same seed."""
+    generator = random.Random(seed)
+    layers = [generator.choice(MODEL_LAYERS) for _ in range(count)]
+    rows = (round(2 ** generator.uniform(0, math.log2(MOST_MODEL_TOKENS))) for _ in layers)
+    return [{"m": m, "n": n, "k": k} for m, (n, k) in zip(rows, layers, strict=True)]
+
+
 def _random_size(generator: random.Random, largest: int) -> int:
     size = 2 ** generator.uniform(math.log2(SMALLEST), math.log2(largest))
     multiple = generator.choice(MULTIPLES)
