@@ -38,7 +38,7 @@ HOME_VARIABLE = "TILEWRIGHT_TEST_POSTGRES_HOME"
 
 # A machine with much else to do stands still for longer than an example may take.
 hypothesis.settings.register_profile(
-    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "unhurried", deadline=None, max_examples=40, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("unhurried")
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
@@ -36,6 +37,7 @@ def test_the_loop_computes_the_network(benchmark_module, network):
     assert wrong["accuracy"] == 0
 
 
+@EXHAUSTIVE
 def test_without_a_gpu_the_steps_run_on_the_cpu_device_and_the_table_says_so(benchmark_module, network):
     bench, paths, tuning = map(benchmark_module, ("network", "network_table.paths", "network_table.tuning"))
     x = np.random.default_rng(1).standard_normal((9, 20)).astype(np.float32)

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sampling import EXHAUSTIVE
 
 import tilewright.tuner.loop.tune as tune_module
 from tilewright.kernels.catalogue import catalogue
@@ -165,6 +166,7 @@ def test_a_prediction_that_fails_is_worth_nothing(rows):
     assert rows.geometric_mean([0.0, 1.0]) == 0
 
 
+@EXHAUSTIVE
 def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, capsys, monkeypatch):
     common = [
         "predict.py",

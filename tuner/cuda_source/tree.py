@@ -109,12 +109,6 @@ class CudaSource:
         """Every `__global__` function that the file defines, in its order."""
         return list(_kernels(self.root, (), None))
 
-    @cached_property
-    def defines_main(self) -> bool:
-        """Whether it is a whole program."""
-        functions = (one for one in descendants(self.root) if one.type == "function_definition")
-        return any(defined_name(one) == "main" for one in functions)
-
 
 def defined_name(node: Node) -> str:
     """The function's name in a definition, without its scope; "" where the node defines no function."""

@@ -6,24 +6,16 @@ from dataclasses import replace
 
 import pytest
 from contracts.register_on_host import register_on_host
+from contracts.variant import H200, assert_right, drawn
 from sampling import EXHAUSTIVE, sampled
-from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import register_space
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import SearchSpace, Values
+from tilewright.kernels.space import Values
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
-
-
-def draw(problem, limits, count, generator, **fixed):
-    """Random feasible configurations with these values."""
-    feasible = SearchSpace((register_space.REGISTER.space(),), problem, limits).feasible
-    return generator.sample([c for c in feasible if fixed.items() <= c.values.items()], count)
+REGISTER = register_space.REGISTER
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +45,12 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_products_are_right_in_every_layout(hosted, sizes, dtype, layout, fixed, multiprocessors):
+def test_products_are_right_in_every_layout(hosted, device, *, sizes, dtype, layout, fixed, multiprocessors):
     options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1]}
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), dtype, options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     limits = replace(device.model.limits, multiprocessors=multiprocessors)  # so that the share is of use
-    [configuration] = draw(problem, limits, 1, random.Random(str(sizes)), BY_CLUSTER=0, **fixed)
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    bench.close()
-    device.close()
+    [configuration] = drawn(REGISTER, problem, limits, sizes, BY_CLUSTER=0, **fixed)
+    assert_right(device, hosted, problem, configuration)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +63,13 @@ def test_products_are_right_in_every_layout(hosted, sizes, dtype, layout, fixed,
     ],
     ids=str,
 )
-def test_batches_and_views_are_right_in_one_block_a_tile_and_in_several(hosted, axes, layout, fixed, multiprocessors):
+def test_batches_and_views_are_right_in_blocks_a_tile(hosted, device, axes, layout, fixed, multiprocessors):
     options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] == layout[1]}
     problem = hosted.problem({"m": 33, "n": 50, "k": 260, **axes}, "float32", options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     limits = replace(device.model.limits, multiprocessors=multiprocessors)
-    [configuration] = draw(problem, limits, 1, random.Random(str(axes)), BY_CLUSTER=0, **fixed)
+    [configuration] = drawn(REGISTER, problem, limits, axes, BY_CLUSTER=0, **fixed)
     assert hosted.variant("register").launch(configuration.values, problem).grid[1] == axes["batch"]
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    bench.close()
-    device.close()
+    assert_right(device, hosted, problem, configuration)
 
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
@@ -106,7 +88,7 @@ def test_registers_stay_near_the_estimate_and_do_not_spill(sizes, dtype):
     generator = random.Random(str(sizes))
     options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}
     problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), dtype, options)
-    for configuration in draw(problem, H200, 3, generator, LAVISH=0):
+    for configuration in drawn(REGISTER, problem, H200, sizes, 3, LAVISH=0):
         definitions = KERNEL.definitions(problem, configuration)
         compiled = compile_nvrtc(KERNEL.source("register"), definitions, "sm_90", KERNEL.entry)
         estimate = register_space.registers(configuration.values, problem)
@@ -116,8 +98,8 @@ def test_registers_stay_near_the_estimate_and_do_not_spill(sizes, dtype):
 
 def test_only_devices_with_clusters_are_offered_them():
     problem = KERNEL.problem({"m": 64, "n": 64, "k": 4096})
-    space, generator = register_space.REGISTER.space(), random.Random(1)
-    [clustered] = draw(problem, H200, 1, generator, SHARE_K=8, BY_CLUSTER=1)
+    space = REGISTER.space()
+    [clustered] = drawn(REGISTER, problem, H200, 1, SHARE_K=8, BY_CLUSTER=1)
     ampere = replace(H200, compute_capability=(8, 0))
     assert space.violated(clustered.values, problem, ampere) == "there are clusters where blocks form some"
     apart = Values({**clustered.values, "BY_CLUSTER": 0})

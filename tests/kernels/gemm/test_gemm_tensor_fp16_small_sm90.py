@@ -4,19 +4,15 @@ from dataclasses import replace
 
 import pytest
 from contracts.small_on_host import small_on_host
+from contracts.variant import H200, assert_resources_suffice, assert_right_for_each_kind
 from sampling import EXHAUSTIVE
-from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import tensor_fp16_small_sm90_space as small
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import Configuration, SearchSpace, Values
+from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import compile_nvrtc
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
 VARIANT = small.TENSOR3XFP16_SMALL_SM90
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 DEFAULT = VARIANT.space().default().values
 ON_HOST = {"RESIDENT": 4}  # of blocks of which a host's 48 KiB of shared memory hold one
 
@@ -43,15 +39,10 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_every_kind_of_inputs(hosted, sizes, options, fixed):
+def test_every_kind_of_inputs(hosted, device, sizes, options, fixed):
     problem = of_sizes(*sizes, kernel=hosted, **options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
-    executable = bench.compile(Configuration.of(VARIANT.name, {**DEFAULT, **ON_HOST, **fixed}))
-    for verification in bench.verify_each_kind(executable):
-        assert verification.is_right, verification.message()
-    bench.close()
-    device.close()
+    configuration = Configuration.of(VARIANT.name, {**DEFAULT, **ON_HOST, **fixed})
+    assert_right_for_each_kind(device, hosted, problem, configuration)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +101,4 @@ def test_no_more_blocks_find_room_than_fall_to_a_multiprocessor(sizes, trans_b):
 def test_registers_suffice(sizes, fixed):
     problem = of_sizes(*sizes)
     configuration = Configuration.of(VARIANT.name, {**DEFAULT, **fixed})
-    source, definitions = KERNEL.source(VARIANT.name), KERNEL.definitions(problem, configuration)
-    compiled = compile_nvrtc(source, definitions, "sm_90a", KERNEL.entry)
-    resident = Values({**DEFAULT, **fixed}).RESIDENT * small.threads(configuration.values)
-    assert compiled.resources.spill_bytes == 0
-    assert compiled.resources.registers * resident <= H200.registers_per_multiprocessor
-    assert compiled.resources.shared_bytes == VARIANT.static_shared_bytes(configuration.values, problem)
+    assert_resources_suffice(KERNEL, problem, configuration, H200, configuration.values.RESIDENT)

@@ -6,30 +6,18 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn
 from sampling import sampled
-from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import tensor_fp64_space as fp64
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace, Values
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compilation import arch_of
-from tilewright.tuner.compile.compiler import compile_nvrtc
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
-A100 = Limits((8, 0), 108, 80 * 2**30, max_shared_bytes=163 * 1024, shared_bytes_per_multiprocessor=164 * 1024)
 HOST = replace(H200, max_shared_bytes=48 * 1024)
 SPACE = fp64.TENSOR_FP64.space()
 EXHAUSTIVE = pytest.mark.exhaustive
 MOST_SPILLED = 400  # bytes; of 150 random configurations 8 spilled, at most 372 (NVRTC 13.0, sm_80 and sm_90)
-
-
-def draw(problem, limits, count, generator, **fixed):
-    """Random feasible configurations with these values."""
-    feasible = SearchSpace((SPACE,), problem, limits).feasible
-    return generator.sample([c for c in feasible if fixed.items() <= c.values.items()], count)
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +41,12 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_products_are_right_in_every_layout(hosted, sizes, layout, fixed):
+def test_products_are_right_in_every_layout(hosted, device, sizes, layout, fixed):
     options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1]}
     shape = sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True))
     problem = hosted.problem(shape, "float64", options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
-    [configuration] = draw(problem, HOST, 1, random.Random(str(sizes)), **fixed, BY_CLUSTER=0)
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    assert verification.bound_ratio < 1
-    bench.close()
-    device.close()
+    [configuration] = drawn(fp64.TENSOR_FP64, problem, HOST, sizes, **fixed, BY_CLUSTER=0)
+    assert_right(device, hosted, problem, configuration)
 
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
@@ -83,14 +65,9 @@ def test_registers_suffice_for_the_blocks_asked_for(sizes, limits):
     generator = random.Random(str(sizes))
     options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}
     problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), "float64", options)
-    for configuration in draw(problem, limits, 3, generator, BY_CLUSTER=0):
-        definitions = KERNEL.definitions(problem, configuration)
-        source, arch = KERNEL.source("tensor_fp64"), arch_of(limits.compute_capability)
-        resources = compile_nvrtc(source, definitions, arch, KERNEL.entry).resources
-        threads, blocks = fp64.threads(configuration.values), configuration.values.MIN_BLOCKS
-        assert resources.registers * threads * blocks <= limits.registers_per_multiprocessor, configuration
-        assert resources.spill_bytes <= MOST_SPILLED, configuration
-        assert resources.shared_bytes == fp64.static_shared_bytes(configuration.values, problem)
+    for configuration in drawn(fp64.TENSOR_FP64, problem, limits, sizes, 3, BY_CLUSTER=0):
+        blocks = configuration.values.MIN_BLOCKS
+        assert_resources_suffice(KERNEL, problem, configuration, limits, blocks, MOST_SPILLED)
 
 
 def test_float32_is_left_to_other_variants_and_older_devices_are_not_offered_it():

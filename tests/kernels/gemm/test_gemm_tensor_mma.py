@@ -7,28 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from contracts.variant import H200, assert_resources_suffice, assert_right, assert_right_for_each_kind, drawn
 from sampling import sampled
-from waiting import PATIENCE_S
 
 from tilewright.kernels.gemm import tensor_mma_space as tensor
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import Configuration, SearchSpace, Values
+from tilewright.kernels.space import Configuration, Values
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.devices.cpu import bench as cpu_bench
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM = replace(KERNEL, variants=(tensor.TENSOR3XTF32, tensor.TENSOR1XTF32), default_variant="tensor3xtf32")
 EXHAUSTIVE = pytest.mark.exhaustive
-MOST_SPILLED = 256  # bytes: a warp tile of 64 x 64 is worth it
-
-
-def draw(variant, problem, limits, count, generator, **fixed):
-    """Random feasible configurations with these values."""
-    feasible = SearchSpace((variant.space(),), problem, limits).feasible
-    return generator.sample([c for c in feasible if fixed.items() <= c.values.items()], count)
+MOST_SPILLED = 450  # bytes: a warp tile of 64 x 64 is worth it; 424 where no line is aligned (NVRTC 13.0, sm_90)
 
 
 @pytest.fixture(scope="module")
@@ -55,38 +45,26 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_products_are_right_in_every_layout(hosted, monkeypatch, sizes, layout, fixed):
+def test_products_are_right_in_every_layout(hosted, device, monkeypatch, sizes, layout, fixed):
     monkeypatch.setattr(tensor, "FEWEST_TERMS_BF16", 2048)  # random inputs are far from the worst
     options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1]}
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), options=options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     limits = replace(device.model.limits, multiprocessors=H200.multiprocessors)  # so that splitting k is of use
-    variant = hosted.variant("tensor3xtf32")
-    [configuration] = draw(variant, problem, limits, 1, random.Random(str(sizes)), **fixed, BY_CLUSTER=0)
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    assert verification.bound_ratio < 1
-    bench.close()
-    device.close()
+    [configuration] = drawn(hosted.variant("tensor3xtf32"), problem, limits, sizes, **fixed, BY_CLUSTER=0)
+    assert_right(device, hosted, problem, configuration)
 
 
 @EXHAUSTIVE  # test_every_kind_of_inputs_in_views_and_batches has both variants' defaults
 @pytest.mark.parametrize(("variant", "accuracy"), [("tensor3xtf32", "fp32"), ("tensor1xtf32", "tf32")])
-def test_every_kind_of_inputs(hosted, variant, accuracy):
+def test_every_kind_of_inputs(hosted, device, variant, accuracy):
     problem = hosted.problem({"m": 36, "n": 36, "k": 75}, options={"accuracy": accuracy})
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     fixed = {"WARP_M": 16, "WARP_N": 16, "BY_CLUSTER": 0}
-    [configuration] = draw(hosted.variant(variant), problem, device.model.limits, 1, random.Random(2), **fixed)
-    for verification in bench.verify_each_kind(bench.compile(configuration)):
-        assert verification.is_right, verification.message()
-    bench.close()
-    device.close()
+    [configuration] = drawn(hosted.variant(variant), problem, device.model.limits, 2, **fixed)
+    assert_right_for_each_kind(device, hosted, problem, configuration)
 
 
 @pytest.mark.parametrize(("value", "split_k"), [(np.inf, 1), (-np.inf, 2), (np.nan, 2), (3.4028e38, 1)], ids=str)
-def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value, split_k):
+def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, device, monkeypatch, value, split_k):
     problem = hosted.problem({"m": 18, "n": 20, "k": 64})
 
     def arrays(*_):
@@ -95,15 +73,10 @@ def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, monkeypatch, value,
         return {"A": a, "B": b, "C": c}
 
     monkeypatch.setattr(cpu_bench, "random_arrays", arrays)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     default = hosted.variant("tensor3xtf32").space().default().values
     small = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 1, "TILE_K": 16, "STAGES": 2, "SPLIT_K": split_k}
     with np.errstate(invalid="ignore"):
-        verification = bench.verify(bench.compile(Configuration.of("tensor3xtf32", {**default, **small})))
-    assert verification.wrong == 0, verification.message()
-    bench.close()
-    device.close()
+        assert_right(device, hosted, problem, Configuration.of("tensor3xtf32", {**default, **small}))
 
 
 SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "TILE_K": 32, "STAGES": 2}
@@ -126,17 +99,11 @@ SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "TILE_K": 32, "
     ],
     ids=str,
 )
-def test_every_kind_of_inputs_in_views_and_batches(hosted, variant, shape, fixed):
+def test_every_kind_of_inputs_in_views_and_batches(hosted, device, variant, shape, fixed):
     options = {"accuracy": "tf32" if variant == "tensor1xtf32" else "fp32", "trans_b": "lda" in shape}
     problem = hosted.problem(shape | ({"ldb": 70} if "lda" in shape else {}), options=options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     default = hosted.variant(variant).space().default().values
-    executable = bench.compile(Configuration.of(variant, {**default, **SMALL, **fixed}))
-    for verification in bench.verify_each_kind(executable):
-        assert verification.is_right, verification.message()
-    bench.close()
-    device.close()
+    assert_right_for_each_kind(device, hosted, problem, Configuration.of(variant, {**default, **SMALL, **fixed}))
 
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
@@ -155,13 +122,9 @@ def test_registers_suffice_for_the_threads_that_the_space_admits(sizes, arch):
     generator = random.Random(str(sizes))
     options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}
     problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), options=options)
-    for configuration in draw(tensor.TENSOR3XTF32, problem, H200, 2, generator, BY_CLUSTER=0):
-        definitions = KERNEL.definitions(problem, configuration)
-        compiled = compile_nvrtc(GEMM.source("tensor3xtf32"), definitions, arch, KERNEL.entry)
-        threads = tensor.threads(configuration.values)
-        assert compiled.resources.registers * threads <= H200.registers_per_multiprocessor, configuration
-        assert compiled.resources.spill_bytes <= MOST_SPILLED, configuration
-        assert compiled.resources.shared_bytes == tensor.static_shared_bytes(configuration.values, problem)
+    limits = replace(H200, compute_capability=(int(arch[3]), 0))
+    for configuration in drawn(tensor.TENSOR3XTF32, problem, H200, sizes, 2, BY_CLUSTER=0):
+        assert_resources_suffice(KERNEL, problem, configuration, limits, most_spilled=MOST_SPILLED)
 
 
 def test_few_terms_and_other_arithmetic_are_left_to_other_variants():

@@ -5,18 +5,14 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from waiting import PATIENCE_S
+from contracts.variant import H200, assert_resources_suffice, assert_right_for_each_kind
 
 from tilewright.kernels.gemm import tensor_mma_space as mma
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED, launch
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration, SearchSpace, Values
 from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import compile_nvrtc
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 DEFAULT = TENSOR3XTF32_SLICED.space().default().values
 SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "STAGES": 2, "RESIDENT": 4}
 """Of blocks of which a host's 48 KiB of shared memory hold one."""
@@ -43,15 +39,10 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_every_kind_of_inputs_where_warps_share_terms(hosted, shape, layout, fixed):
+def test_every_kind_of_inputs_where_warps_share_terms(hosted, device, shape, layout, fixed):
     options = {"trans_a": layout[0], "trans_b": layout[1]}
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, hosted.problem(shape, options=options), 1)
-    executable = bench.compile(Configuration.of("tensor3xtf32_sliced", {**DEFAULT, **SMALL, **fixed}))
-    for verification in bench.verify_each_kind(executable):
-        assert verification.is_right, verification.message()
-    bench.close()
-    device.close()
+    configuration = Configuration.of("tensor3xtf32_sliced", {**DEFAULT, **SMALL, **fixed})
+    assert_right_for_each_kind(device, hosted, hosted.problem(shape, options=options), configuration)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +120,7 @@ def test_wherever_it_is_offered_there_is_a_configuration(sizes):
 def test_registers_suffice_and_shared_memory_is_what_the_declaration_says(fixed):
     problem = KERNEL.problem({"m": 512, "n": 512, "k": 512})
     configuration = Configuration.of("tensor3xtf32_sliced", {**DEFAULT, **fixed})
-    source, definitions = KERNEL.source("tensor3xtf32_sliced"), KERNEL.definitions(problem, configuration)
-    compiled = compile_nvrtc(source, definitions, "sm_90", KERNEL.entry)
-    assert compiled.resources.spill_bytes == 0
-    assert compiled.resources.registers * mma.threads(configuration.values) <= H200.registers_per_multiprocessor
-    assert compiled.resources.shared_bytes == TENSOR3XTF32_SLICED.static_shared_bytes(configuration.values, problem)
+    assert_resources_suffice(KERNEL, problem, configuration, H200)
 
 
 def test_random_configurations_have_room_and_whole_parts_of_a_step():

@@ -5,18 +5,15 @@ from dataclasses import replace
 
 import pytest
 from contracts.register_on_host import register_on_host
-from waiting import PATIENCE_S
+from contracts.variant import H200, assert_right
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
 LINEAR, GEMM = catalogue().get("linear"), catalogue().get("gemm")
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
 
 def sizes_of(text):
@@ -38,18 +35,13 @@ def hosted(tmp_path_factory):
         ("9x5x3", "float32", "none", {128}, 132),
     ],
 )
-def test_layers_are_right_whole_and_split(hosted, shape, dtype, activation, shares, multiprocessors):
+def test_layers_are_right_whole_and_split(hosted, device, *, shape, dtype, activation, shares, multiprocessors):
     problem = hosted.problem(sizes_of(shape), dtype, {"activation": activation})
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
     limits = replace(device.model.limits, multiprocessors=multiprocessors)  # so that the share is of use
     feasible = SearchSpace((hosted.variants[0].space(),), problem, limits).feasible
     chosen = [c for c in feasible if c.values.SHARE_K in shares and not c.values.BY_CLUSTER]
     configuration = random.Random(shape).choice(chosen)
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    bench.close()
-    device.close()
+    assert_right(device, hosted, problem, configuration)
 
 
 @pytest.mark.parametrize("shape", ["256x100x784", "131x67x36", "1x1x1"])

@@ -5,17 +5,13 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from waiting import PATIENCE_S
+from contracts.variant import H200, assert_right, drawn
 
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.linear.declaration import KERNEL
 from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR_FP64
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace
-from tilewright.tuner.devices.cpu.device import CpuDevice
-
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +29,12 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_bias_and_activation_are_applied_to_finished_sums(hosted, sizes, activation, fixed):
+def test_bias_and_activation_are_applied_to_finished_sums(hosted, device, sizes, activation, fixed):
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), "float64", {"activation": activation})
     small = {**fixed, "BY_CLUSTER": 0, "WARP_M": 16, "WARP_N": 16}
     limits = replace(H200, max_shared_bytes=48 * 1024)  # the host's
-    feasible = SearchSpace((LINEAR_TENSOR_FP64.space(),), problem, limits).feasible
-    configuration = random.Random(1).choice([c for c in feasible if small.items() <= c.values.items()])
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    bench.close()
-    device.close()
+    [configuration] = drawn(LINEAR_TENSOR_FP64, problem, limits, 1, **small)
+    assert_right(device, hosted, problem, configuration)
 
 
 def test_the_space_is_that_of_the_product_inside():

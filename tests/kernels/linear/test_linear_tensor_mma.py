@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from waiting import PATIENCE_S
+from contracts.variant import H200, assert_right, drawn
 
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR3XTF32
@@ -15,11 +15,7 @@ from tilewright.kernels.linear.tensor_variants import (
     LINEAR_TENSOR3XTF32,
     LINEAR_TENSOR3XTF32_SLICED,
 )
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.devices.cpu.device import CpuDevice
-
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
 
 @pytest.fixture(scope="module")
@@ -38,37 +34,24 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_bias_and_activation_are_applied_to_finished_sums(hosted, sizes, activation, accuracy, variant, split_k):
+def test_bias_and_activation_are_applied_to_finished_sums(
+    hosted, device, *, sizes, activation, accuracy, variant, split_k
+):
     options = {"activation": activation, "accuracy": accuracy}
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), options=options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
     limits = replace(device.model.limits, multiprocessors=132)  # so that splitting k is of use
-    feasible = SearchSpace((hosted.variant(variant).space(),), problem, limits).feasible
-    small = [
-        c
-        for c in feasible
-        if split_k == c.values.SPLIT_K and not c.values.BY_CLUSTER and c.values.WARP_M == c.values.WARP_N == 16
-    ]
-    bench = device.bench(hosted, problem, 1)
-    configuration = random.Random(1).choice(small)
-    verification = bench.verify(bench.compile(configuration))
-    assert verification.wrong == 0, (configuration, verification.message())
-    bench.close()
-    device.close()
+    small = {"SPLIT_K": split_k, "BY_CLUSTER": 0, "WARP_M": 16, "WARP_N": 16}
+    [configuration] = drawn(hosted.variant(variant), problem, limits, 1, **small)
+    assert_right(device, hosted, problem, configuration)
 
 
 @pytest.mark.parametrize("split_k", [1, 3])
-def test_sums_of_slices_are_finished_once(tmp_path, split_k):
+def test_sums_of_slices_are_finished_once(tmp_path, device, split_k):
     layers = tensor_on_host(KERNEL, (LINEAR_TENSOR3XTF32_SLICED,), tmp_path)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
     problem = layers.problem({"m": 20, "n": 36, "k": 200}, options={"activation": "relu"})
-    bench = device.bench(layers, problem, 1)
     small = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "STAGES": 2, "RESIDENT": 4, "SPLIT_K": split_k}
     default = LINEAR_TENSOR3XTF32_SLICED.space().default().values
-    verification = bench.verify(bench.compile(Configuration.of("tensor3xtf32_sliced", {**default, **small})))
-    assert verification.wrong == 0, verification.message()
-    bench.close()
-    device.close()
+    assert_right(device, layers, problem, Configuration.of("tensor3xtf32_sliced", {**default, **small}))
 
 
 def test_the_space_is_that_of_the_product_inside():

@@ -16,8 +16,10 @@ from caller import Caller
 from factories import Rows
 from hostile import BODIES, PROBLEM, Operation, Sent
 from sqlalchemy import Engine, text
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.service.api import best_answers
 from tilewright.service.api.problems import LONGEST, MOST_FIELDS
 from tilewright.service.app import create_app
 from tilewright.service.errors import InvalidRequestError
@@ -216,6 +218,7 @@ def test_many_values_under_a_long_name_take_no_more_memory_than_themselves():
 
 def test_a_batch_does_not_have_more_spaces_enumerated_than_fit_its_time(seeded, monkeypatch):
     """The default of a softmax over an odd row fits nowhere; a batch may hold a thousand such."""
+    monkeypatch.setattr(best_answers, "WAIT_S", PATIENCE_S)
     odd = {"shapes": [{"m": 8, "n": 2 * place + 1001} for place in range(8)], "device_model": "nvidia-h200"}
     assert seeded.caller.post("/v1/kernels/softmax/best:batch", json=odd).is_success
     kernel, limits = catalogue().get("softmax"), shipped_models()["nvidia-h200"][1]

@@ -48,13 +48,13 @@ def working(fleet) -> Iterator[tuple[object, str]]:
 
 def test_a_drained_device_ends_its_job_takes_no_other_and_goes_on_when_resumed(working):
     fleet, uuid = working
-    first = fleet.request(trials=12)
+    first = fleet.request(trials=6)
     fleet.wait_for_trials(first, 1)
     second = fleet.request(trials=2, seed=1)
     draining = drain(fleet, uuid)
     assert (draining.draining, draining.job) == (True, first)
     done = fleet.wait_for_state(first, "done", "failed")
-    assert (done.state, done.trials_done, done.epoch) == ("done", 12, 1)
+    assert (done.state, done.trials_done, done.epoch) == ("done", 6, 1)
     fleet.until(lambda: (fleet.folder / "worker.log").read_text().count("Drained") == 1)
     assert (fleet.job(second).state, fleet.job(second).epoch) == ("queued", 0)
     assert not drain(fleet, uuid, back=True).draining
@@ -63,13 +63,13 @@ def test_a_drained_device_ends_its_job_takes_no_other_and_goes_on_when_resumed(w
 
 def test_a_worker_asked_to_leave_ends_its_job_first(working):
     fleet, _uuid = working
-    first = fleet.request(trials=12)
+    first = fleet.request(trials=6)
     fleet.wait_for_trials(first, 1)
     second = fleet.request(trials=2, seed=1)
     fleet.workers[0].send_signal(signal.SIGUSR1)
     assert fleet.workers[0].wait(PATIENCE_S) == 0
     done = fleet.job(first)
-    assert (done.state, done.trials_done, done.epoch) == ("done", 12, 1)
+    assert (done.state, done.trials_done, done.epoch) == ("done", 6, 1)
     assert (fleet.job(second).state, fleet.job(second).epoch) == ("queued", 0)
 
 

@@ -11,6 +11,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from sampling import EXHAUSTIVE
 from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import ProgrammingError
 from waiting import until
@@ -162,6 +163,7 @@ def test_the_loop_outlives_tables_that_are_not_there_yet(registered):
         assert maintenance._thread.is_alive()
 
 
+@EXHAUSTIVE  # a worker and two jobs; test_tune.py and test_schedule_fires.py try the parts
 def test_a_scheduled_job_settles_its_winner_again_when_every_trial_is_known(fleet):
     fleet.start_worker()
     fleet.wait_for_device()

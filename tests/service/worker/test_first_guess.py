@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 from factories import Rows
 from found import find_best
+from sampling import EXHAUSTIVE
 from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
@@ -89,6 +90,7 @@ def tuned(fleet) -> None:
                 rows.trial(study, job, slower, 0.1 * place)
 
 
+@EXHAUSTIVE  # a worker and a job; those above, test_priors.py and test_tune.py try the parts
 def test_a_job_first_tries_the_default_and_then_what_was_predicted(fleet, tmp_path):
     tuned(fleet)
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_HURRY)

@@ -53,7 +53,6 @@ def test_every_kernel_is_listed_with_its_namespace_and_template():
     assert [(one.entry, one.line) for one in kernels] == [("inner::scale", 20), ("inner::other", 23)]
     assert [(one.kind, one.name) for one in kernels[0].template_parameters] == [("int", "N")]
     assert kernels[0].parameters == ["Point* p", "int n"]
-    assert CudaSource(PROGRAM).defines_main
 
 
 def test_conditions_and_linkage_are_looked_into():

@@ -35,11 +35,6 @@ class SharedWorkspaces:
         address, size = self._by_use.get(use, (0, 0))
         return address if size >= size_bytes else self._grown(use, stream, size_bytes)
 
-    @property
-    def total_bytes(self) -> int:
-        """Device memory of all streams' workspaces."""
-        return sum(size for _, size in self._by_use.values())
-
     def _grown(self, use: tuple[int, int], stream: int, size_bytes: int) -> int:
         with self._lock:
             address, size = self._by_use.get(use, (0, 0))

@@ -1,0 +1,59 @@
+"""What each variant is held to: results on the host, and what the compiler makes of the declared resources."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import closing
+
+from contracts.verified import verified
+
+from tilewright.kernels.kernel import Kernel, Variant
+from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.compile.compilation import arch_of
+from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.devices.device import Device
+
+H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
+A100 = Limits((8, 0), 108, 80 * 2**30, max_shared_bytes=163 * 1024, shared_bytes_per_multiprocessor=164 * 1024)
+
+
+def drawn(
+    variant: Variant, problem: Problem, limits: Limits, seed: object, count: int = 1, **fixed: int
+) -> Sequence[Configuration]:
+    """Random feasible configurations with these values."""
+    feasible = SearchSpace((variant.space(),), problem, limits).feasible
+    return random.Random(str(seed)).sample([c for c in feasible if fixed.items() <= c.values.items()], count)
+
+
+def assert_right(device: Device, kernel: Kernel, problem: Problem, configuration: Configuration) -> None:
+    """The configuration computes what the reference does."""
+    verification = verified(device, kernel, problem, configuration)
+    assert verification.is_right, (configuration, verification.message())
+
+
+def assert_right_for_each_kind(device: Device, kernel: Kernel, problem: Problem, configuration: Configuration) -> None:
+    """The same with every kind of inputs."""
+    with closing(device.bench(kernel, problem, seed=1)) as bench:
+        for verification in bench.verify_each_kind(bench.compile(configuration)):
+            assert verification.is_right, (configuration, verification.message())
+
+
+def assert_resources_suffice(
+    kernel: Kernel,
+    problem: Problem,
+    configuration: Configuration,
+    limits: Limits,
+    blocks: int = 1,
+    most_spilled: int = 0,
+) -> None:
+    """So many blocks find their registers, few are spilled, and shared memory is as declared."""
+    variant = kernel.variant(configuration.variant)
+    arch = arch_of(limits.compute_capability) + variant.architecture_suffix
+    definitions = kernel.definitions(problem, configuration)
+    resources = compile_nvrtc(kernel.source(variant.name), definitions, arch, kernel.entry).resources
+    threads = variant.launch(configuration.values, problem).threads
+    assert resources.registers * threads * blocks <= limits.registers_per_multiprocessor, configuration
+    assert resources.spill_bytes <= most_spilled, configuration
+    assert resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem), configuration
