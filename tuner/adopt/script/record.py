@@ -78,6 +78,7 @@ class Call:
             "shared": self._shared(),
             "restrictions": restrictions_of(self.options.get("restrictions"), self.functions),
             "arguments": [self._argument(place, one, folder, number) for place, one in enumerate(self._arguments)],
+            "textures": self._textures(folder, number),
             **self._answer(folder, number),
             "flags": [str(flag) for flag in self.options.get("compiler_options") or ()],
             "defines": self._defines(),
@@ -114,11 +115,6 @@ class Call:
         language = str(self.options.get("lang") or "").upper()
         if language not in LANGUAGES:
             raise UnclearError(f"it is in {self.options['lang']}; kernels in CUDA are taken over")
-        if self.options.get("texmem_args"):
-            raise UnclearError(
-                "texmem_args are for texture references, which CUDA 12 removed: let the kernel take a "
-                "cudaTextureObject_t, and declare it by hand (docs/adding-a-kernel.md, Textures)"
-            )
         for place, argument in enumerate(self._arguments):
             if isinstance(argument, Tunable) and getattr(argument, "parameter", None) != self.precision:
                 raise UnclearError(f"argument {place + 1} is another one for each configuration")
@@ -220,6 +216,23 @@ class Call:
             reason = f"argument {place + 1} must be kept as it is and has {large}"
             raise UnclearError(f"{reason}: allow as many by --contents-limit") from large
         return {"kind": "tensor", "dtype": array.dtype.name, "shape": list(array.shape), "contents": contents}
+
+    def _textures(self, folder: Path, number: int) -> dict[str, Any]:
+        """What each texture reference reads, and how, as PyCUDA sets it by default."""
+        found = {}
+        for place, (name, given) in enumerate((self.options.get("texmem_args") or {}).items(), len(self._arguments)):
+            how = given if isinstance(given, dict) else {"array": given}
+            modes = how.get("address_mode") or "clamp"
+            address = {*modes} if isinstance(modes, list) else {modes}
+            if len(address) != 1:
+                raise UnclearError(f"the texture {name} has another address mode along each axis")
+            texture = {
+                "filter": how.get("filter_mode") or "point",
+                "address": address.pop() or "clamp",
+                "normalized": bool(how.get("normalized_coordinates")),
+            }
+            found[str(name)] = {**self._argument(place, how["array"], folder, number), "texture": texture}
+        return found
 
     def _answer(self, folder: Path, number: int) -> dict[str, Any]:
         answer, verify = self.options.get("answer"), self.options.get("verify")
