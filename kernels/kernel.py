@@ -130,7 +130,7 @@ class Kernel:
 
     @property
     def is_held_against_default(self) -> bool:
-        """Whether what the default configuration computes is right: without a reference, and if in parts, by the check."""
+        """Whether the default configuration decides what is right; of written parts by the check."""
         has_parts = any(tensor.written is not None for tensor in self.outputs)
         return self.reference is None and (self.check is None or has_parts)
 
