@@ -1,6 +1,6 @@
 """How many public CUDA sources become tuned kernels: forty that a seed draws from public_sources.txt.
 
-    python benchmarks/adoption/public_sources.py FOLDER [--second] [--only NUMBER …] [--edited FOLDER] [--output FILE.json]
+    python benchmarks/adoption/public_sources.py FOLDER [--second] [--only NUMBER …] [--edited FOLDER] [--output FILE]
 
 FOLDER holds a checkout of each repository, named OWNER+NAME. For each file: `kernels new` of its kernel (of several,
 one drawn, or as the words in `edited/NUMBER/words` say), the declaration of `edited/NUMBER` in place of the first one
