@@ -17,6 +17,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import own_kernel
 from tilewright.tuner.adopt.declaration import Declaration
+from tilewright.tuner.adopt.host_function import with_kernel_of_host
 from tilewright.tuner.adopt.meaning import candidates, meaning, posed
 from tilewright.tuner.adopt.run import AdoptionError, intercepted
 from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut
@@ -144,6 +145,7 @@ def made_from(
     kernel_name = record["kernel_name"]
     reason = record.get("refused")
     try:
+        record = with_kernel_of_host(record) if record.get("initialisers") is not None else record
         record = record if reason else with_texture_objects(record)
         reason = reason or _refusal(record)
     except AdoptionError as error:
@@ -155,6 +157,7 @@ def made_from(
     if len(kept) < len(record["flags"]):
         notes.append(f"without the flags {' '.join(flag for flag in record['flags'] if flag not in kept)}")
     record = with_cut({**record, "flags": kept})
+    kernel_name = record["kernel_name"]
     folder = made / unique_name(kernel_name, taken)
     try:
         declaration = _write(record, folder, run)

@@ -136,3 +136,62 @@ def test_parts_of_a_sum_are_compared_by_their_sum(tmp_path, verifications, c_typ
     assert verifications(right.folder) == {32: True, 64: True, 128: True}
     (tmp_path / "other").mkdir()
     assert verifications(adopted(tmp_path / "other", text.replace("WRONG", wrong))[0].folder)[64] is False
+
+
+HOST = """
+#include <cstdio>
+#include "scaled.cu"
+extern "C" float run(float* y, float* x, float* weights, int n) {
+  float *x_there, *slopes = nullptr;
+  cudaMalloc(&x_there, n * sizeof(float));
+  cudaMemcpy(x_there, x, n * sizeof(float), cudaMemcpyHostToDevice);
+  cudaMemcpyToSymbol(w, weights, 2 * sizeof(float));
+#if WAY == 2
+  cudaMemcpyToSymbolAsync(slope, slopes, sizeof(float));
+#endif
+  dim3 blocks(grid_size_x), threads(block_size_x, 1, 1);
+  LAUNCH
+  return 1;
+}
+"""
+SCALED = """
+__constant__ float w[2];
+__constant__ float slope;
+__global__ void scaled(float* y, const float* x, int n) {
+  int i = blockIdx.x * block_size_x + threadIdx.x;
+#if WAY == 2
+  if (i < n) y[i] = slope * x[i];
+#else
+  if (i < n) y[i] = WAY * (w[0] + w[1]) * x[i];
+#endif
+}
+"""
+OF_HOST = """
+import numpy as np
+from kernel_tuner import tune_kernel
+
+x, n = np.random.randn(1000).astype(np.float32), np.int32(1000)
+arguments = [np.zeros_like(x), x, np.array([0.25, 0.75], np.float32), n]
+tune_kernel("run", ["host.cu", "scaled.cu"], 1000, arguments, {"block_size_x": [32, 64], "WAY": [2, 1]}, lang="C")
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ("scaled<<<blocks, threads>>>(y, x_there, n);", ""),
+        ("for (int i = 0; i < 3; ++i) scaled<<<blocks, threads>>>(y, x_there, n);", "or one several times"),
+        ("scaled<<<blocks, threads>>>(slopes, x_there, n);", "passes slopes, which is none of its arguments"),
+        ("dim3 few(n / 32); scaled<<<few, threads>>>(y, x_there, n);", "the host computes few"),
+    ],
+)
+def test_the_kernel_that_a_function_of_the_host_launches(tmp_path, launch, said, verifications):
+    (tmp_path / "scaled.cu").write_text(SCALED)
+    (tmp_path / "host.cu").write_text(HOST.replace("LAUNCH", launch))
+    [call] = adopted(tmp_path, OF_HOST)
+    assert said in call.refused
+    if not said:
+        [variant] = own_kernel(call.folder).variants
+        assert "w[2] = {\n2.5e-01f, 7.5e-01f}" in (call.folder / "scaled.cu").read_text()
+        assert [one.values for one in variant.parameters] == [(32, 64), (1,)]
+        assert verifications(call.folder) == {32: True, 64: True}
