@@ -225,7 +225,7 @@ class Declaration:
             lines.append("        ),")
         shared = self._arguments.static_shared_bytes
         if shared:
-            lines.append(f"        static_shared_bytes=lambda c, {'p' if 'p.shape' in shared else '_p'}: {shared},")
+            lines.append(f"        static_shared_bytes=lambda c, {'p' if re.search(r'\bp[.]', shared) else '_p'}: {shared},")
         return [*lines, "    ),", "),"]
 
     @property

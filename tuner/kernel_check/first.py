@@ -91,7 +91,7 @@ def first_declaration(
         constants=constants,
         tuned=tuned,
         extents=extents,
-        extras=_extras(kernel, taken.whole, [*tuned]),
+        extras=_extras(instance.read(kernel.body), taken.whole, [*tuned]),
     )
     headers = {header: with_guards(one) for header, one in taken.headers.items()}
     missing = tuple(one for one in dict.fromkeys(project.missing) if not DEVICE_HEADERS.fullmatch(one))
@@ -141,13 +141,13 @@ def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
     return found[0]
 
 
-def _extras(kernel: KernelFunction, text: str, parameters: list[str]) -> str:
+def _extras(body: str, text: str, parameters: list[str]) -> str:
     """Further arguments of the variant: what it needs of a device, its static shared memory."""
     without_comments = COMMENT.sub(" ", text)
     extras = ['requires=frozenset({"ptx"}),'] if _INLINE_PTX.search(without_comments) else []
-    size = static_shared_bytes(COMMENT.sub(" ", kernel.body), without_comments, parameters)
+    size = static_shared_bytes(COMMENT.sub(" ", body), without_comments, parameters)
     if size:
-        extras.append(f"static_shared_bytes=lambda c, _p: {size},")
+        extras.append(f"static_shared_bytes=lambda c, {'p' if 'p.item_bytes' in size else '_p'}: {size},")
     return "".join(f"\n            {one}" for one in extras)
 
 

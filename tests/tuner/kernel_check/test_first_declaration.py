@@ -131,6 +131,17 @@ def test_numbers_of_a_template_may_be_spelled_in_any_way(tmp_path):
     assert "k<GIVEN_A, GIVEN_B, GIVEN_C, GIVEN_D>" in made.declaration
 
 
+def test_shared_memory_of_a_template_is_told_by_its_parameters():
+    source = """template <typename T, int WIDTH = 16> __global__ void a(T* y) {
+  __shared__ T tile[WIDTH][WIDTH + 1];
+  y[threadIdx.x] = tile[0][threadIdx.x];
+}"""
+    size = "static_shared_bytes=lambda c, p: p.item_bytes * c.GIVEN_WIDTH * (c.GIVEN_WIDTH + 1)"
+    assert size in first_declaration(source, "a.cu").declaration
+    given = first_declaration(source, "a.cu", "a<double, 8>").declaration
+    assert "static_shared_bytes=lambda c, _p: 8 * 8 * (8 + 1)" in given
+
+
 def test_structs_of_numbers_are_tensors_of_their_members_and_mixed_ones_of_bytes():
     source = """
 typedef struct { float2 at; float w[2]; } Same;
