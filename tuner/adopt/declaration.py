@@ -225,7 +225,8 @@ class Declaration:
             lines.append("        ),")
         shared = self._arguments.static_shared_bytes
         if shared:
-            lines.append(f"        static_shared_bytes=lambda c, {'p' if re.search(r'\bp[.]', shared) else '_p'}: {shared},")
+            p = "p" if "p.shape" in shared or "p.item_bytes" in shared else "_p"
+            lines.append(f"        static_shared_bytes=lambda c, {p}: {shared},")
         return [*lines, "    ),", "),"]
 
     @property
