@@ -17,7 +17,14 @@ from tilewright.tuner.cuda_source.cut import DEVICE_HEADERS, Cut, cut
 from tilewright.tuner.cuda_source.extents import Extents
 from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
 from tilewright.tuner.cuda_source.project import Project
-from tilewright.tuner.cuda_source.proposed import Values, names_a_block, unique_name, values_around, with_guards
+from tilewright.tuner.cuda_source.proposed import (
+    Values,
+    defined_number,
+    names_a_block,
+    unique_name,
+    values_around,
+    with_guards,
+)
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
 from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
 from tilewright.tuner.cuda_source.uses import PointerUses
@@ -105,7 +112,8 @@ def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray], given: 
     tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed} | given
     text = COMMENT.sub(" ", taken.whole)
     if "blockDim" in text and "__shared__" not in text and not any(map(names_a_block, tuned)):
-        for name, threads in block_parameters(extents).items():
+        for name, usual in block_parameters(extents).items():
+            threads = defined_number(name, taken.whole) or usual
             tuned[name] = threads, values_around(threads, is_block=True)
     return tuned
 

@@ -131,6 +131,16 @@ def test_numbers_of_a_template_may_be_spelled_in_any_way(tmp_path):
     assert "k<GIVEN_A, GIVEN_B, GIVEN_C, GIVEN_D>" in made.declaration
 
 
+def test_a_macro_of_the_host_with_the_name_of_a_block_gives_its_default():
+    source = """#define BLOCK_SIZE 128
+__global__ void a(float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 1;
+}
+void host(float* y) { a<<<1, BLOCK_SIZE>>>(y, 3); }"""
+    assert 'choice("BLOCK_SIZE", 32, 64, 128, 256, 512, default=128)' in first_declaration(source, "a.cu").declaration
+
+
 def test_shared_memory_of_a_template_is_told_by_its_parameters():
     source = """template <typename T, int WIDTH = 16> __global__ void a(T* y) {
   __shared__ T tile[WIDTH][WIDTH + 1];
