@@ -141,6 +141,18 @@ void host(float* y) { a<<<1, BLOCK_SIZE>>>(y, 3); }"""
     assert 'choice("BLOCK_SIZE", 32, 64, 128, 256, 512, default=128)' in first_declaration(source, "a.cu").declaration
 
 
+@pytest.mark.parametrize(
+    ("index", "grid"),
+    [("threadIdx.x", "grid=(1, 1, 1)"), ("at()", 'grid=(-(-p.shape["n"] // c.BLOCK_SIZE), 1, 1)')],
+)
+def test_a_kernel_that_does_not_ask_for_its_block_has_one(index, grid):
+    source = f"""__device__ int at() {{ return blockIdx.x * blockDim.x + threadIdx.x; }}
+__global__ void a(float* y, int n) {{
+  for (int i = {index}; i < n; i += blockDim.x * gridDim.x) y[i] = 1;
+}}"""
+    assert grid in first_declaration(source, "a.cu").declaration
+
+
 def test_shared_memory_of_a_template_is_told_by_its_parameters():
     source = """template <typename T, int WIDTH = 16> __global__ void a(T* y) {
   __shared__ T tile[WIDTH][WIDTH + 1];
