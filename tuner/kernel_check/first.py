@@ -26,7 +26,7 @@ from tilewright.tuner.cuda_source.proposed import (
     with_guards,
 )
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
-from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
+from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants, names_in, text_of
 from tilewright.tuner.cuda_source.uses import PointerUses
 from tilewright.tuner.kernel_check.geometry import FirstGeometry, Tuned, block_parameters
 from tilewright.tuner.kernel_check.instance import Instance, arguments_in
@@ -83,6 +83,7 @@ def first_declaration(
             f"line {kernel.line}: {kernel.name} writes nothing: its parameters are numbers and pointers to const"
         )
     constants = list(constant_arrays(COMMENT.sub(" ", taken.whole)))
+    _refuse_hidden(project.main, {array.name for array in constants})
     extents = Extents(kernel, [argument.name for argument in arguments if argument.is_size])
     tuned = _tuned(taken, extents, constants, instance.proposed)
     text = with_guards(taken.text)
@@ -131,6 +132,19 @@ def _refuse_launches(kernel: KernelFunction) -> None:
             line = one.start_point[0] + 1
             reason = "which neither NVRTC nor the CPU device compiles. Launch from the host instead"
             raise UnclearSourceError(f"line {line}: {kernel.name} launches a kernel itself, {reason}")
+
+
+def _refuse_hidden(tree: CudaSource, constants: Collection[str]) -> None:
+    """Raises UnclearSourceError where constant memory that is to be filled is in a namespace."""
+    for one in descendants(tree.root):
+        names = names_in(one) & set(constants) if one.type == "namespace_definition" else set()
+        inside = one.child_by_field_name("body") if names else None
+        for part in inside.named_children if inside else ():
+            hidden = names & names_in(part) if text_of(part).startswith("__constant__") else set()
+            if hidden:
+                line = part.start_point[0] + 1
+                reason = "which cannot be filled by its name: move it out of the namespace"
+                raise UnclearSourceError(f"line {line}: the constant memory {hidden.pop()} is in a namespace, {reason}")
 
 
 def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:

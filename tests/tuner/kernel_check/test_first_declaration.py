@@ -88,6 +88,11 @@ def test_a_template_is_an_entry_of_the_problems_dtype_and_of_parameters(tmp_path
         ("__global__ void a(float** y) {}", None, "is a pointer to pointers"),
         ("struct P { float x; };\n__global__ void a(float* y, P p) {}", None, "line 2: `P p` is passed by value"),
         ("struct P { float* x; };\n__global__ void a(P* p) {}", None, "which has a member of type"),
+        (
+            "namespace m {\n__constant__ float w[3];\n__global__ void a(float* y) { *y = w[0]; } }",
+            None,
+            "line 2: the constant",
+        ),
         ("__global__ void a(float* y);", None, "there is no __global__ function with a body"),
         ("__global__ void a(float* y) {\n b<<<1, 32>>>(y);\n}", None, "line 2: a launches a kernel itself"),
         (
