@@ -129,6 +129,12 @@ class Kernel:
         return dict(outputs) | {name: outputs[name].reshape(-1)[:count] for name, count in written.items()}
 
     @property
+    def is_held_against_default(self) -> bool:
+        """Whether the default configuration decides what is right; of written parts by the check."""
+        has_parts = any(tensor.written is not None for tensor in self.outputs)
+        return self.reference is None and (self.check is None or has_parts)
+
+    @property
     def verified(self) -> str | None:
         """How results are verified where that is not against a reference, in words; None where it is."""
         if self.check is not None:

@@ -1,6 +1,6 @@
 """How many public CUDA sources become tuned kernels: forty that a seed draws from public_sources.txt.
 
-    python benchmarks/adoption/public_sources.py FOLDER [--only NUMBER …] [--edited FOLDER] [--output FILE.json]
+    python benchmarks/adoption/public_sources.py FOLDER [--second] [--only NUMBER …] [--edited FOLDER] [--output FILE]
 
 FOLDER holds a checkout of each repository, named OWNER+NAME. For each file: `kernels new` of its kernel (of several,
 one drawn, or as the words in `edited/NUMBER/words` say), the declaration of `edited/NUMBER` in place of the first one
@@ -25,6 +25,7 @@ from tilewright.tuner.cuda_source.tree import CudaSource
 
 SEED, DRAWN, MOST_EDITED, TRIALS = 40, 40, 10, 4
 LIST = Path(__file__).with_suffix(".txt")
+SECOND = "# Second list"
 TILEWRIGHT = (sys.executable, "-m", "tilewright.service.cli")
 LIMIT_S = 300
 
@@ -34,11 +35,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of drawn files, from 1")
+    parser.add_argument("--second", action="store_true", help="all of the second list")
     parser.add_argument("--edited", type=Path, help="folder of edited declarations: NUMBER/declaration.py")
     parser.add_argument("--output", type=Path, help="file for the rows, as JSON")
     options = parser.parse_args()
     rows = []
-    for number, (repository, commit, path) in enumerate(drawn(), 1):
+    for number, (repository, commit, path) in enumerate(second() if options.second else drawn(), 1):
         if options.only and number not in options.only:
             continue
         edited = options.edited / str(number) / "declaration.py" if options.edited else None
@@ -52,8 +54,17 @@ def main() -> None:
 
 def drawn() -> list[list[str]]:
     """Repository, commit and path of the files that are tried."""
-    lines = [line for line in LIST.read_text().splitlines() if not line.startswith("#")]
+    lines = _lines(LIST.read_text().partition(SECOND)[0])
     return [line.split(" ", 2) for line in sorted(random.Random(SEED).sample(lines, DRAWN), key=str.lower)]
+
+
+def second() -> list[list[str]]:
+    """The same of the second list, which was drawn already."""
+    return [line.split(" ", 2) for line in _lines(LIST.read_text().partition(SECOND)[2])]
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and not line.startswith(("#", " ", ":"))]
 
 
 def verdict(source: Path, edited: Path | None) -> dict[str, Any]:

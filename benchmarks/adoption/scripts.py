@@ -31,7 +31,6 @@ NO_CALL = "calls neither tune_kernel nor run_kernel"
 NOT_COUNTED = {
     "it is in C;": "C that nvcc compiles: a function of the host, which launches and times its kernels itself",
     "its source is in": "no CUDA",
-    "texmem_args are for": "a texture reference, which CUDA 12 removed",
     NO_CALL: "it tunes nothing when it is run",
     "SyntaxError": "Python 2",
     "is of int; arrays and scalars": "an int of Python's as an argument, which Kernel Tuner refuses too",
@@ -44,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sources", nargs="+", metavar="NAME=FOLDER", help="a name, and a folder of scripts or a script")
     parser.add_argument("--check-limit", type=float, default=120, help="seconds that a check may take")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has the scripts' packages")
     parser.add_argument("--arguments", default="", help="what each script is given, as a shell would")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> None:
             if not any(call in script.read_text(errors="replace") for call in CALLS):
                 continue
             title = f"{name}/{script.relative_to(path) if path.is_dir() else script.name}"
-            row = {"source": title, **_row(script, shlex.split(options.arguments), options.check_limit)}
+            row = {"source": title, **_row(script, options)}
             print(json.dumps(row), flush=True)
             before: dict[str, Any] = next((one for one in rows if one["source"] == title), {})
             row |= {name: value for name, value in before.items() if name.startswith("tuned")}
@@ -88,10 +88,21 @@ def _why_not_counted(refused: str) -> str | None:
     return next((why for sign, why in NOT_COUNTED.items() if sign in refused), None)
 
 
-def _row(script: Path, arguments: list[str], limit_s: float) -> dict[str, Any]:
+def _row(script: Path, options: argparse.Namespace) -> dict[str, Any]:
     """`edits` is 0 where every call was adopted and what was checked has no error; None where somebody must look."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [*TILEWRIGHT, "kernels", "adopt", str(script), "--folder", folder, "--json", "--", *arguments]
+        command = [
+            *TILEWRIGHT,
+            "kernels",
+            "adopt",
+            str(script),
+            "--folder",
+            folder,
+            "--json",
+            "--python",
+            options.python,
+        ]
+        command += ["--", *shlex.split(options.arguments)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if not ran.stdout:
             reason = ran.stderr.strip().removeprefix("error ").splitlines()[-1].replace(str(script), script.name)
@@ -99,20 +110,19 @@ def _row(script: Path, arguments: list[str], limit_s: float) -> dict[str, Any]:
             why = _why_not_counted(reason) if tunes else NOT_COUNTED[NO_CALL]
             return {"counted": why is None, "adopted": False, "edits": None, "reason": why or reason}
         answer = json.loads(ran.stdout)
-        kernels = [_kernel(call, limit_s) for call in answer["calls"]]
+        kernels = [_kernel(call, options.check_limit) for call in answer["calls"]]
     refusals = [call["refused"] for call in answer["calls"] if call["refused"]]
     reasons = [_why_not_counted(reason) or reason for reason in refusals]
     refused = [reason for reason in refusals if _why_not_counted(reason) is None]
     if len(kernels) < len(CALL.findall(script.read_text(errors="replace"))):
         refused += [note for note in answer["notes"] if "calls may be missing" in note]
     is_counted = bool(refused) or len(refusals) < len(kernels)
-    needs_a_check = [note for kernel in kernels for note in kernel.get("notes", ()) if "needs a `check`" in note]
     wrong = [kernel["check"] for kernel in kernels if kernel.get("check", "").startswith("error")]
     return {
         "counted": is_counted,
         "adopted": is_counted and not refused,
-        "edits": None if not is_counted or refused or wrong else int(bool(needs_a_check)),
-        "reason": "; ".join(dict.fromkeys([*reasons, *wrong, *needs_a_check, *answer["notes"]])),
+        "edits": None if not is_counted or refused or wrong else 0,
+        "reason": "; ".join(dict.fromkeys([*reasons, *wrong, *answer["notes"]])),
         "kernels": kernels,
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import re
 import shutil
 import tempfile
@@ -15,15 +17,19 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import own_kernel
 from tilewright.tuner.adopt.declaration import Declaration
+from tilewright.tuner.adopt.host_function import with_kernel_of_host
 from tilewright.tuner.adopt.meaning import candidates, meaning, posed
 from tilewright.tuner.adopt.run import AdoptionError, intercepted
 from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut
+from tilewright.tuner.adopt.textures import with_texture_objects
 from tilewright.tuner.cuda_source.proposed import unique_name
+
+Record = Mapping[str, Any]
 
 USELESS_FLAGS = re.compile(r"-O\d|-?-arch=.*|-?-gpu-architecture=.*|-?-generate-code.*|-gencode.*|-lineinfo|-?-std=.*|-v|-w|-Xptxas.*|-Wno-.*|-Xcompiler.*|-lcuda.*|-fPIC|-allow-unsupported-compiler")  # fmt: skip  # noqa: E501
 """Flags that Tilewright gives itself, or that mean nothing to NVRTC."""
 
-NEEDS_A_CHECK = "how many there are depends on the configuration, so it needs a `check` of yours"
+OF_PARTS = "each block writes a part; their sums are compared: change `check` where they are no summands"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def adopt(
         is_tuned = any(not record["is_run"] for record in calls.records)
         taken = set(catalogue().by_name)
         adopted = []
-        for number, record in enumerate(calls.records, 1):
+        for number, record in _joined(list(enumerate(calls.records, 1))):
             if is_tuned and record["is_run"]:
                 continue
             one = made_from(number, record, run, made, taken, others)
@@ -72,6 +78,31 @@ def adopt(
             if one.folder is not None:
                 taken.add(one.folder.name)
         return Adoption(placed(adopted, target), calls.notes)
+
+
+def _joined(calls: list[tuple[int, Record]]) -> list[tuple[int, Record]]:
+    """The calls with their numbers; those of `run_kernel` that differ in the values of parameters only are one."""
+    groups: dict[str, list[tuple[int, Record]]] = {}
+    for number, record in calls:
+        is_alone = not record["is_run"] or "refused" in record
+        same = [number] if is_alone else [
+            [record[one] for one in ("kernel_name", "sources", "grid", "block", "shared", "constants", "flags")],
+            [{**one, "contents": ""} for one in record["arguments"]],
+            [*record["parameters"]],
+        ]  # fmt: skip
+        groups.setdefault(json.dumps(same), []).append((number, record))
+    return [one for group in groups.values() for one in _one_of(group)]
+
+
+def _one_of(group: list[tuple[int, Record]]) -> list[tuple[int, Record]]:
+    """One call with all values, where the calls have every combination of them."""
+    number, first = group[0]
+    values = {name: list(dict.fromkeys(one["default"][name] for _, one in group)) for name in first.get("default", ())}
+    combinations = {tuple(one["default"].values()) for _, one in group} if values else set()
+    if len(group) == 1 or len(combinations) != math.prod(map(len, values.values())):
+        return group
+    notes = [*first["notes"], f"the values of {len(combinations)} calls of run_kernel are those of its parameters"]
+    return [(number, {**first, "parameters": values, "notes": notes})]
 
 
 @contextlib.contextmanager
@@ -112,7 +143,13 @@ def made_from(
 ) -> Adopted:
     """One call's folder in `made`; its files of arrays are in `run`."""
     kernel_name = record["kernel_name"]
-    reason = record.get("refused") or _refusal(record)
+    reason = record.get("refused")
+    try:
+        record = with_kernel_of_host(record) if record.get("initialisers") is not None else record
+        record = record if reason else with_texture_objects(record)
+        reason = reason or _refusal(record)
+    except AdoptionError as error:
+        reason = str(error)
     if reason:
         return Adopted(number, kernel_name, None, reason)
     kept = [flag for flag in record["flags"] if not USELESS_FLAGS.fullmatch(flag)]
@@ -120,6 +157,7 @@ def made_from(
     if len(kept) < len(record["flags"]):
         notes.append(f"without the flags {' '.join(flag for flag in record['flags'] if flag not in kept)}")
     record = with_cut({**record, "flags": kept})
+    kernel_name = record["kernel_name"]
     folder = made / unique_name(kernel_name, taken)
     try:
         declaration = _write(record, folder, run)
@@ -135,7 +173,8 @@ def made_from(
         return Adopted(number, kernel_name, None, f"its declaration cannot be loaded: {error.reason}")
     notes += found.notes
     notes += [f"{one} is all zeros and is read: random numbers take their place" for one in declaration.zero_inputs]
-    notes += [f"{one} gets a number from each block: {NEEDS_A_CHECK}" for one in declaration.partial]
+    notes += [f"{one}: {OF_PARTS}" for one in declaration.parts]
+    notes += [f"{one} is a texture object now, which the function takes last" for one in record["textures"]]
     if not declaration.knows_shared_bytes:
         notes.append("its static shared memory could not be told: declare static_shared_bytes")
     if not declaration.is_for_any_size:

@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.tuner.adopt.phrases import (
     BY_ANSWER,
+    BY_PARTS,
     BY_VERIFY,
     FAULT,
     FUNCTION,
@@ -26,6 +27,9 @@ from tilewright.tuner.adopt.source import Arguments, macro_of, origin_of
 
 Record = Mapping[str, Any]
 
+_TOLERANCES = {"float64": 1e-12, "float16": 2**-10, "bfloat16": 2**-7}
+"""Those of results without a reference, beside 1e-5 (docs/adding-a-kernel.md)."""
+
 
 class Declaration:
     """The text of one declaration; `notes` are what its user should know."""
@@ -36,6 +40,7 @@ class Declaration:
         self._axes = axes_of(record)
         self._posed: Mapping[str, Sequence[int]] = record.get("posed", {})
         self.is_for_any_size = is_for_any_size(record, self._axes)
+        self.parts = self._parts()
         self._roles = [self._role(place, one) for place, one in enumerate(record["arguments"])]
         dtypes = {one["dtype"] for one in record["arguments"] if one["kind"] == "tensor"} & set(UNIT_ROUNDOFF)
         self._dtypes = record.get("dtypes") or ["float64" if dtypes == {"float64"} else "float32"]
@@ -54,6 +59,10 @@ class Declaration:
     def _role(self, place: int, argument: Record) -> str:
         if argument["kind"] == "scalar":
             return ""
+        if "texture" in argument:
+            return "input"
+        if self._arguments.names[place] in self.parts:
+            return "output"
         answer = self._record["answer"]
         is_answer = answer is not None and place < len(answer) and answer[place] is not None
         return self._arguments.role(
@@ -75,7 +84,7 @@ class Declaration:
         uses_math = "math." in body or "import math" in record["imports"]
         own = ["import math"] * uses_math + ["from pathlib import Path"] * ("FOLDER" in body)
         own += ["import numpy as np"] * uses_numpy
-        names = ["Kernel", "Launch", *[one for one in ("Scalar", "Tensor") if f"{one}(" in body], "Variant"]
+        names = ["Kernel", "Launch", *[one for one in ("Scalar", "Tensor", "Texture") if f"{one}(" in body], "Variant"]
         names += ["shape_of"] * ("shape_of(" in body)
         space = ["Constraint"] * ("Constraint(" in body) + ["choice"] * ("choice(" in body)
         lines = [f'"""{self._name}: taken over from {origin_of(record)}."""', "", *own, *imports]
@@ -133,10 +142,11 @@ class Declaration:
         """`reference` and `check`; none where nobody says what is right. Without an `atol` the tolerance is our own."""
         record, names = self._record, self._arguments.names
         if not self._has_answer:
-            return []
+            parts, tolerance = ", ".join(map(quoted, self.parts)), _TOLERANCES.get(self._dtype, 1e-5)
+            return [BY_PARTS.format(parts=parts, tolerance=tolerance)] if parts else []
         if record["atol"] is None:
             return [self._results()]
-        files = record["answer"] or [None] * len(names)
+        files = [*(record["answer"] or ()), *[None] * len(names)][: len(names)]
         loads = [f'np.load(FOLDER / "{answer_file(name)}")' if file else "None"
                  for name, file in zip(names, files, strict=False)]  # fmt: skip
         reference = REFERENCE.format(answers=", ".join(loads))
@@ -191,6 +201,10 @@ class Declaration:
             if one["kind"] == "scalar":
                 lines.append(f'    Scalar("{name}", {self._number(one["value"])}{own}),')
             else:
+                if "texture" in one:
+                    how = ", ".join(f"{key}={value!r}" for key, value in one["texture"].items())
+                    own += f", texture=Texture({how})"
+                own += f", written=lambda c, p: {self.parts[name]}" if name in self.parts else ""
                 lines.append(
                     f'    Tensor("{name}", "{self._roles[place]}", {self._shape_function(one["shape"])}{own}),'
                 )
@@ -211,7 +225,8 @@ class Declaration:
             lines.append("        ),")
         shared = self._arguments.static_shared_bytes
         if shared:
-            lines.append(f"        static_shared_bytes=lambda c, {'p' if 'p.shape' in shared else '_p'}: {shared},")
+            p = "p" if "p.shape" in shared or "p.item_bytes" in shared else "_p"
+            lines.append(f"        static_shared_bytes=lambda c, {p}: {shared},")
         return [*lines, "    ),", "),"]
 
     @property
@@ -230,9 +245,11 @@ class Declaration:
             if role == "input" and is_zeros(one["contents"]) and one["dtype"] in UNIT_ROUNDOFF
         ]
 
-    @property
-    def partial(self) -> list[str]:
-        """Arrays of one number for each block, where the script gives no answer and blocks differ in size."""
+    def _parts(self) -> dict[str, str]:
+        """Arrays of one number for each block, where the script gives no answer and blocks differ in size.
+
+        Each with how many a configuration writes, as an expression.
+        """
         texts = [
             str(text) for one in self._record["grid"] if one["size"] != 1 for text in (one["size"], *one["divisors"])
         ]
@@ -240,8 +257,13 @@ class Declaration:
         several = {name for name, values in self._record["parameters"].items() if len(values) > 1}
         is_fixed = not read & several and not any("(c)" in text for text in texts)
         if self._has_answer or is_fixed:
-            return []
-        return [name for name in self._arguments.names if self._arguments.is_of_blocks(name)]
+            return {}
+        axes = {name: self._arguments.axes_of_blocks(name) for name in self._arguments.names}
+        return {
+            name: " * ".join(f"launch(c, p).grid[{'xyz'.index(axis)}]" for axis in along)
+            for name, along in axes.items()
+            if along
+        }
 
     @property
     def knows_shared_bytes(self) -> bool:
@@ -249,13 +271,18 @@ class Declaration:
         return self._arguments.static_shared_bytes is not None
 
     def _functions(self, inputs: str, answer: Sequence[str]) -> list[str]:
-        lines = (["inputs=inputs,"] if inputs else []) + ["reference=reference,", "check=check,"][: len(answer)]
+        lines = (["inputs=inputs,"] if inputs else []) + self._judges(answer)
         lines += [] if self._is_for_all else ["fault=fault,"]
         flags = self._record["flags"]
         lines += [f"flags=({', '.join(map(repr, flags))},),"] if flags else []
         shape = self._axes | {name: self._record["default"][name] for name in self._posed}
         sizes = ", ".join(f'"{axis}": {size}' for axis, size in shape.items())
         return [*lines, f"example_shape={{{sizes}}},"]
+
+    @staticmethod
+    def _judges(answer: Sequence[str]) -> list[str]:
+        names = (re.match(r"def (\w+)", one) for one in answer)
+        return [f"{name[1]}={name[1]}," for name in names if name]
 
     def _tensors(self) -> list[tuple[str, str, Record, str | None]]:
         """Name, role, what it is and the file of what is right in it."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.kernel import Kernel, Launch
+from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, Values
 from tilewright.tuner.arrays import random_arrays
@@ -78,7 +78,8 @@ def meaning(kernel: Kernel, names: Sequence[str], limit_s: float = LIMIT_S) -> M
         x, y, z = (min(BLOCKS_ALONG_AN_AXIS, size) for size in whole.grid)
         return replace(whole, grid=(x, y, z))
 
-    part = replace(kernel, variants=(replace(variant, launch=launch),))
+    whole_arrays = tuple(replace(one, written=None) if isinstance(one, Tensor) else one for one in kernel.arguments)
+    part = replace(kernel, variants=(replace(variant, launch=launch),), arguments=whole_arrays, check=None)
     problem = part.problem(kernel.example_shape)
     changing: list[str] = []
     told = 0

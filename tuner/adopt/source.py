@@ -196,24 +196,33 @@ class Arguments:
             return {OTHER}
         return PointerUses(self._tree).of(self._function.node, name)
 
-    def is_of_blocks(self, name: str) -> bool:
-        """Whether each block writes its own number into the array: in the kernel, or in a function that it calls."""
+    def axes_of_blocks(self, name: str) -> str:
+        """The axes of the grid along which each block writes its own number into the array; "" where it does more.
+
+        It is written in the kernel, or in a function that it calls.
+        """
+        if self._uses_of(name) != {ASSIGNED}:
+            return ""
         for called, given in re.findall(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(([^;(){}]*)\)\s*;", self._body):
             places = [place for place, one in enumerate(given.split(",")) if one.strip() == name]
             parts = parameters_of(self._text.replace("__device__", "__global__"), called) if places else None
-            if parts is not None and any(
-                place < len(parts) and _is_of_blocks(_name_of(parts[place]), _body_of(self._text, called, "__device__"))
-                for place in places
-            ):
-                return True
-        return _is_of_blocks(name, self._body)
+            for place in places if parts is not None else ():
+                if place < len(parts or ()):
+                    body = _body_of(self._text, called, "__device__")
+                    if axes := _axes_of_blocks(_name_of((parts or [])[place]), body):
+                        return axes
+        return _axes_of_blocks(name, self._body)
 
 
 _OF_BLOCKS = r"[\s()+*]*(?:(?:blockIdx|gridDim)\.[xyz][\s()+*]*)+"
 
 
-def _is_of_blocks(name: str, body: str) -> bool:
-    return re.search(rf"\b{name}\s*\[{_OF_BLOCKS}\]\s*=(?!=)", body) is not None
+def _axes_of_blocks(name: str, body: str) -> str:
+    """Those of the blocks in the index of the only assignment to the array; "" where the index has anything else."""
+    indices = re.findall(rf"\b{name}\s*\[([^\[\]]*)\]\s*=(?!=)", body)
+    if len(indices) != 1 or not re.fullmatch(_OF_BLOCKS, indices[0]):
+        return ""
+    return "".join(axis for axis in "xyz" if f"blockIdx.{axis}" in indices[0])
 
 
 def _name_of(part: str) -> str:

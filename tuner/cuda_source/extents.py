@@ -11,7 +11,7 @@ from functools import cached_property
 
 from tree_sitter import Node
 
-from tilewright.tuner.cuda_source.tree import KernelFunction, descendants, text_of
+from tilewright.tuner.cuda_source.tree import KernelFunction, defined_name, descendants, names_in, text_of
 
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "!="})
 _THREAD = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*([xyz])\b")
@@ -34,6 +34,17 @@ class Extents:
     def axes(self) -> list[str]:
         """Which of x, y and z the kernel asks for."""
         return sorted(set(_BUILT_IN.findall(text_of(self._body))) or {"x"})
+
+    @cached_property
+    def is_one_block(self) -> bool:
+        """Whether neither the kernel nor a function beside it asks which block it is: all blocks would do the same."""
+        root = self._body
+        while root is not None and root.parent is not None:
+            root = root.parent
+        called = names_in(self._body) if self._body else set()
+        functions = (one for one in (descendants(root) if root else ()) if one.type == "function_definition")
+        beside = (one for one in functions if defined_name(one) in called)
+        return not any("blockIdx" in text_of(one) for one in (self._body, *beside) if one is not None)
 
     @cached_property
     def along(self) -> dict[str, Bound]:

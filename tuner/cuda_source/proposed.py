@@ -12,7 +12,7 @@ _NUMBER_DEFINED = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(?!SHAPE_|REAL)(\w{2,})[ \t]+([1-9]\d*)[ \t]*(?://.*)?$", re.MULTILINE
 )
 _GUARD = re.compile(r"#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*$")
-_BLOCK = re.compile(r"block|thread", re.IGNORECASE)
+_BLOCK = re.compile(r"block|(?<!per_)(?<!per)thread", re.IGNORECASE)
 
 MOST_THREADS, FARTHEST = 1024, 4
 """Values are proposed up to a block's most threads, and from a quarter of the source's own to four times as much."""
@@ -29,6 +29,12 @@ def proposed_macros(source: str) -> dict[str, Values]:
         if is_used(name, text):
             proposed[name] = default, values_around(default, is_block=names_a_block(name))
     return proposed
+
+
+def defined_number(name: str, source: str) -> int | None:
+    """What the source defines the macro as, used or not; None where that is no number."""
+    numbers = {found[1]: int(found[2]) for found in _NUMBER_DEFINED.finditer(COMMENT.sub(" ", source))}
+    return numbers.get(name)
 
 
 def is_used(name: str, text: str) -> bool:

@@ -20,12 +20,13 @@ MOST_CHARACTERS = 4000
 
 
 def static_shared_bytes(body: str, source: str, parameters: Collection[str]) -> str | None:
-    """Bytes as a Python expression of `c`, or an upper bound where a condition cannot be told.
+    """Bytes as a Python expression of `c` (and `p` for REAL), or an upper bound where a condition cannot be told.
 
     "" where the function has none, None where a size or a type cannot be told. `body` is what stands between the
     function's braces, `source` what defines its macros, both without comments.
     """
-    parts, sizes = [], set()
+    parts: list[str] = []
+    sizes: set[int | str] = set()
     for kind, dimensions, condition in _Reading(parameters).declarations(source, body):
         item_bytes = _bytes_of(kind)
         if item_bytes is None or None in dimensions:
@@ -103,7 +104,9 @@ class _Reading:
         self._conditions.append((chosen(rest, own, "0"), chosen(rest, negated(own), "0")))
 
 
-def _bytes_of(kind: str) -> int | None:
+def _bytes_of(kind: str) -> int | str | None:
+    if kind == "REAL":
+        return "p.item_bytes"
     vector = _VECTOR.fullmatch(kind)
     scalar = vector[1].replace("uint", "unsigned int") if vector else kind
     if not NUMBER.fullmatch(scalar):

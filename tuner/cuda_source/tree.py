@@ -90,6 +90,13 @@ class KernelFunction:
         return parameters_in(self.node)
 
     @property
+    def parameters_end(self) -> int:
+        """The byte of the source where a further parameter would stand."""
+        function = _function_declarator(self.node)
+        listed = function.child_by_field_name("parameters") if function else None
+        return (listed or self.node).end_byte - 1
+
+    @property
     def template_parameters(self) -> list[TemplateParameter]:
         """The parameters of its template; none where it is no template."""
         listed = self.template.child_by_field_name("parameters") if self.template else None

@@ -155,7 +155,8 @@ class PointerUses:
             uses |= self._of_parameter(one, parts[place], is_element=is_element) if place < len(parts) else set()
         if called not in self._macros and called not in self._functions:
             uses = {READ} if is_element and called != "swap" else {OTHER}
-        return iter({OTHER if use == ASSIGNED else use for use in uses})
+        is_itself = argument.type == "identifier"  # all of it, so that an assignment is one of this array's
+        return iter({OTHER if use == ASSIGNED and not is_itself else use for use in uses})
 
     def _in_macro(self, macro: Node, name: str) -> Uses:
         """The uses of a macro's parameter."""

@@ -17,9 +17,16 @@ from tilewright.tuner.cuda_source.cut import DEVICE_HEADERS, Cut, cut
 from tilewright.tuner.cuda_source.extents import Extents
 from tilewright.tuner.cuda_source.passed import FirstArgument, UnclearSourceError
 from tilewright.tuner.cuda_source.project import Project
-from tilewright.tuner.cuda_source.proposed import Values, names_a_block, unique_name, values_around, with_guards
+from tilewright.tuner.cuda_source.proposed import (
+    Values,
+    defined_number,
+    names_a_block,
+    unique_name,
+    values_around,
+    with_guards,
+)
 from tilewright.tuner.cuda_source.static_shared import static_shared_bytes
-from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants
+from tilewright.tuner.cuda_source.tree import CudaSource, KernelFunction, descendants, names_in, text_of
 from tilewright.tuner.cuda_source.uses import PointerUses
 from tilewright.tuner.kernel_check.geometry import FirstGeometry, Tuned, block_parameters
 from tilewright.tuner.kernel_check.instance import Instance, arguments_in
@@ -76,6 +83,7 @@ def first_declaration(
             f"line {kernel.line}: {kernel.name} writes nothing: its parameters are numbers and pointers to const"
         )
     constants = list(constant_arrays(COMMENT.sub(" ", taken.whole)))
+    _refuse_hidden(project.main, {array.name for array in constants})
     extents = Extents(kernel, [argument.name for argument in arguments if argument.is_size])
     tuned = _tuned(taken, extents, constants, instance.proposed)
     text = with_guards(taken.text)
@@ -91,7 +99,7 @@ def first_declaration(
         constants=constants,
         tuned=tuned,
         extents=extents,
-        extras=_extras(kernel, taken.whole, [*tuned]),
+        extras=_extras(instance.read(kernel.body), taken.whole, [*tuned]),
     )
     headers = {header: with_guards(one) for header, one in taken.headers.items()}
     missing = tuple(one for one in dict.fromkeys(project.missing) if not DEVICE_HEADERS.fullmatch(one))
@@ -105,7 +113,8 @@ def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray], given: 
     tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed} | given
     text = COMMENT.sub(" ", taken.whole)
     if "blockDim" in text and "__shared__" not in text and not any(map(names_a_block, tuned)):
-        for name, threads in block_parameters(extents).items():
+        for name, usual in block_parameters(extents).items():
+            threads = defined_number(name, taken.whole) or usual
             tuned[name] = threads, values_around(threads, is_block=True)
     return tuned
 
@@ -125,6 +134,19 @@ def _refuse_launches(kernel: KernelFunction) -> None:
             raise UnclearSourceError(f"line {line}: {kernel.name} launches a kernel itself, {reason}")
 
 
+def _refuse_hidden(tree: CudaSource, constants: Collection[str]) -> None:
+    """Raises UnclearSourceError where constant memory that is to be filled is in a namespace."""
+    for one in descendants(tree.root):
+        names = names_in(one) & set(constants) if one.type == "namespace_definition" else set()
+        inside = one.child_by_field_name("body") if names else None
+        for part in inside.named_children if inside else ():
+            hidden = names & names_in(part) if text_of(part).startswith("__constant__") else set()
+            if hidden:
+                line = part.start_point[0] + 1
+                reason = "which cannot be filled by its name: move it out of the namespace"
+                raise UnclearSourceError(f"line {line}: the constant memory {hidden.pop()} is in a namespace, {reason}")
+
+
 def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
     kernels = {one.entry: one for one in tree.kernels}
     if not kernels:
@@ -141,13 +163,13 @@ def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
     return found[0]
 
 
-def _extras(kernel: KernelFunction, text: str, parameters: list[str]) -> str:
+def _extras(body: str, text: str, parameters: list[str]) -> str:
     """Further arguments of the variant: what it needs of a device, its static shared memory."""
     without_comments = COMMENT.sub(" ", text)
     extras = ['requires=frozenset({"ptx"}),'] if _INLINE_PTX.search(without_comments) else []
-    size = static_shared_bytes(COMMENT.sub(" ", kernel.body), without_comments, parameters)
+    size = static_shared_bytes(COMMENT.sub(" ", body), without_comments, parameters)
     if size:
-        extras.append(f"static_shared_bytes=lambda c, _p: {size},")
+        extras.append(f"static_shared_bytes=lambda c, {'p' if 'p.item_bytes' in size else '_p'}: {size},")
     return "".join(f"\n            {one}" for one in extras)
 
 

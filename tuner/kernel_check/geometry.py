@@ -57,7 +57,8 @@ class FirstGeometry:
             step = extents.per_block(axis)
             block.append(own)
             step = f"c.{step}" if step in tuned else own
-            grid.append((f"-(-({bound}) // {step})" if "*" in bound else f"-(-{bound} // {step})") if bound else "1")
+            bound = "" if extents.is_one_block else f"({bound})" if "*" in bound else bound
+            grid.append(f"-(-{bound} // {step})" if bound else "1")
         return cls(tuple(dict.fromkeys(threads)), tuple(loops), tuple(grid), tuple(block), extents)
 
     @property

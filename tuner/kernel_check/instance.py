@@ -16,10 +16,11 @@ _WHOLE = re.compile(r"(?:unsigned|signed|int|long|short|char|size_t|auto|u?int(?
 
 @dataclass(frozen=True)
 class Instance:
-    """The entry as it is called; what stands for each type in it; parameters that stand for numbers."""
+    """The entry as it is called; what stands for each type and number in it; parameters that stand for numbers."""
 
     called: str
     types: dict[str, str]
+    numbers: dict[str, str]
     proposed: dict[str, Values]
 
     @classmethod
@@ -27,9 +28,11 @@ class Instance:
         """With the arguments that are given, else with REAL for types and a macro for each number."""
         declared = kernel.template_parameters
         if given is not None:
-            types = {one.name: word for one, word in zip(declared, given, strict=False) if one.kind == "typename"}
-            return cls(f"{kernel.entry}<{', '.join(given)}>", types, {})
-        types, words, proposed = {}, [], {}
+            pairs = list(zip(declared, given, strict=False))
+            types = {one.name: word for one, word in pairs if one.kind == "typename"}
+            numbers = {one.name: word for one, word in pairs if one.kind != "typename"}
+            return cls(f"{kernel.entry}<{', '.join(given)}>", types, numbers, {})
+        types, numbers, words, proposed = {}, {}, [], {}
         for one in declared:
             if one.kind == "typename":
                 types[one.name] = "REAL"
@@ -37,8 +40,14 @@ class Instance:
             else:
                 macro = f"GIVEN_{one.name}"  # a macro of its own name would change the template's
                 proposed[macro] = _values(one, kernel)
+                numbers[one.name] = macro
                 words.append(macro)
-        return cls(f"{kernel.entry}<{', '.join(words)}>" if words else kernel.entry, types, proposed)
+        return cls(f"{kernel.entry}<{', '.join(words)}>" if words else kernel.entry, types, numbers, proposed)
+
+    def read(self, text: str) -> str:
+        """The text with what stands for each parameter of the template."""
+        words = self.types | self.numbers
+        return re.sub(r"\b[A-Za-z_]\w*\b", lambda word: words.get(word[0], word[0]), text)
 
     @property
     def names(self) -> set[str]:

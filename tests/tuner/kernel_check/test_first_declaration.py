@@ -88,6 +88,11 @@ def test_a_template_is_an_entry_of_the_problems_dtype_and_of_parameters(tmp_path
         ("__global__ void a(float** y) {}", None, "is a pointer to pointers"),
         ("struct P { float x; };\n__global__ void a(float* y, P p) {}", None, "line 2: `P p` is passed by value"),
         ("struct P { float* x; };\n__global__ void a(P* p) {}", None, "which has a member of type"),
+        (
+            "namespace m {\n__constant__ float w[3];\n__global__ void a(float* y) { *y = w[0]; } }",
+            None,
+            "line 2: the constant",
+        ),
         ("__global__ void a(float* y);", None, "there is no __global__ function with a body"),
         ("__global__ void a(float* y) {\n b<<<1, 32>>>(y);\n}", None, "line 2: a launches a kernel itself"),
         (
@@ -129,6 +134,39 @@ def test_numbers_of_a_template_may_be_spelled_in_any_way(tmp_path):
     )
     made = first_declaration(source, "k.cu")
     assert "k<GIVEN_A, GIVEN_B, GIVEN_C, GIVEN_D>" in made.declaration
+
+
+def test_a_macro_of_the_host_with_the_name_of_a_block_gives_its_default():
+    source = """#define BLOCK_SIZE 128
+__global__ void a(float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 1;
+}
+void host(float* y) { a<<<1, BLOCK_SIZE>>>(y, 3); }"""
+    assert 'choice("BLOCK_SIZE", 32, 64, 128, 256, 512, default=128)' in first_declaration(source, "a.cu").declaration
+
+
+@pytest.mark.parametrize(
+    ("index", "grid"),
+    [("threadIdx.x", "grid=(1, 1, 1)"), ("at()", 'grid=(-(-p.shape["n"] // c.BLOCK_SIZE), 1, 1)')],
+)
+def test_a_kernel_that_does_not_ask_for_its_block_has_one(index, grid):
+    source = f"""__device__ int at() {{ return blockIdx.x * blockDim.x + threadIdx.x; }}
+__global__ void a(float* y, int n) {{
+  for (int i = {index}; i < n; i += blockDim.x * gridDim.x) y[i] = 1;
+}}"""
+    assert grid in first_declaration(source, "a.cu").declaration
+
+
+def test_shared_memory_of_a_template_is_told_by_its_parameters():
+    source = """template <typename T, int WIDTH = 16> __global__ void a(T* y) {
+  __shared__ T tile[WIDTH][WIDTH + 1];
+  y[threadIdx.x] = tile[0][threadIdx.x];
+}"""
+    size = "static_shared_bytes=lambda c, p: p.item_bytes * c.GIVEN_WIDTH * (c.GIVEN_WIDTH + 1)"
+    assert size in first_declaration(source, "a.cu").declaration
+    given = first_declaration(source, "a.cu", "a<double, 8>").declaration
+    assert "static_shared_bytes=lambda c, _p: 8 * 8 * (8 + 1)" in given
 
 
 def test_structs_of_numbers_are_tensors_of_their_members_and_mixed_ones_of_bytes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import math
@@ -78,6 +79,8 @@ class Call:
             "shared": self._shared(),
             "restrictions": restrictions_of(self.options.get("restrictions"), self.functions),
             "arguments": [self._argument(place, one, folder, number) for place, one in enumerate(self._arguments)],
+            "textures": self._textures(folder, number),
+            "initialisers": self._initialisers() if self._is_of_host else None,
             **self._answer(folder, number),
             "flags": [str(flag) for flag in self.options.get("compiler_options") or ()],
             "defines": self._defines(),
@@ -112,16 +115,16 @@ class Call:
 
     def _refuse(self) -> None:
         language = str(self.options.get("lang") or "").upper()
-        if language not in LANGUAGES:
+        if language not in LANGUAGES and not self._is_of_host:
             raise UnclearError(f"it is in {self.options['lang']}; kernels in CUDA are taken over")
-        if self.options.get("texmem_args"):
-            raise UnclearError(
-                "texmem_args are for texture references, which CUDA 12 removed: let the kernel take a "
-                "cudaTextureObject_t, and declare it by hand (docs/adding-a-kernel.md, Textures)"
-            )
         for place, argument in enumerate(self._arguments):
             if isinstance(argument, Tunable) and getattr(argument, "parameter", None) != self.precision:
                 raise UnclearError(f"argument {place + 1} is another one for each configuration")
+
+    @property
+    def _is_of_host(self) -> bool:
+        """Whether it is a function of the host that launches kernels."""
+        return str(self.options.get("lang")).upper() == "C" and "<<<" in str(self._source()["sources"])
 
     @property
     def _block_names(self) -> list[str]:
@@ -146,6 +149,8 @@ class Call:
             if isinstance(first, Path) or _is_file_name(first):
                 path = Path(first)
                 folder, name, text = path.parent, path.name, path.read_text(encoding="utf-8")
+                if str(self.options.get("lang")).upper() == "C":
+                    text = _with_sources(text, folder)
             else:
                 text = str(first)
             texts = [{"when": {}, "text": text}]
@@ -221,6 +226,31 @@ class Call:
             raise UnclearError(f"{reason}: allow as many by --contents-limit") from large
         return {"kind": "tensor", "dtype": array.dtype.name, "shape": list(array.shape), "contents": contents}
 
+    def _textures(self, folder: Path, number: int) -> dict[str, Any]:
+        """What each texture reference reads, and how, as PyCUDA sets it by default."""
+        found = {}
+        for place, (name, given) in enumerate((self.options.get("texmem_args") or {}).items(), len(self._arguments)):
+            how = given if isinstance(given, dict) else {"array": given}
+            modes = how.get("address_mode") or "clamp"
+            address = {*modes} if isinstance(modes, list) else {modes}
+            if len(address) != 1:
+                raise UnclearError(f"the texture {name} has another address mode along each axis")
+            texture = {
+                "filter": how.get("filter_mode") or "point",
+                "address": address.pop() or "clamp",
+                "normalized": bool(how.get("normalized_coordinates")),
+            }
+            found[str(name)] = {**self._argument(place, how["array"], folder, number), "texture": texture}
+        return found
+
+    def _initialisers(self) -> dict[int, str]:
+        """Each argument that constant memory can hold, as C has its contents."""
+        found = {}
+        for place, one in enumerate(self._arguments):
+            with contextlib.suppress(UnclearError):
+                found[place] = initialiser(str(place), one)
+        return found
+
     def _answer(self, folder: Path, number: int) -> dict[str, Any]:
         answer, verify = self.options.get("answer"), self.options.get("verify")
         atol = self.options.get("atol", 1e-6)
@@ -273,6 +303,16 @@ class Call:
                 if math.prod(block.values()) <= 1024 and admitted(configuration):
                     return configuration
         return first
+
+
+def _with_sources(text: str, folder: Path) -> str:
+    """The text with the other sources that it includes in their places."""
+
+    def included(found: re.Match[str]) -> str:
+        path = folder / found[1]
+        return path.read_text(encoding="utf-8") if path.is_file() else found[0]
+
+    return re.sub(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+\.cuh?)"[^\n]*', included, text, flags=re.MULTILINE)
 
 
 class FromKernel(np.ndarray[Any, Any]):

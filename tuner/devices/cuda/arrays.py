@@ -292,7 +292,7 @@ class ProblemArrays:
         width = bound_width(self.kernel, self.problem, kind)
         if held is not None:
             case.references = {self.kernel.output.name: replace(held, factor=width * held.factor)}
-        elif self.kernel.reference is not None or self.kernel.check is not None:
+        elif not self.kernel.is_held_against_default:
             self.expect(expected_of(self.kernel, self.problem, host, scalars).widened(width), case)
         return case
 

@@ -1,0 +1,197 @@
+"""Kinds of scripts that public collections have: tests, texture references, sums of which each block writes a part."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tilewright.kernels.own import own_kernel
+from tilewright.tuner.adopt.adopt import adopt
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+
+def adopted(folder, text, name="script.py"):
+    script = folder / name
+    script.write_text(text)
+    return adopt(script, target=folder / "made", python=sys.executable, limit_s=250, limit_bytes=1 << 20).calls
+
+
+@pytest.fixture
+def verifications():
+    """Whether each configuration of a folder's kernel is right."""
+    device = CpuDevice()
+
+    def verified(folder):
+        kernel = own_kernel(folder)
+        problem = kernel.problem(kernel.example_shape)
+        bench = device.bench(kernel, problem, seed=1)
+        space = kernel.space(problem, device.model.limits)
+        try:
+            return {one.values["block_size_x"]: bench.verify(bench.compile(one)).is_right for one in space.feasible}
+        finally:
+            bench.close()
+
+    yield verified
+    device.close()
+
+
+TESTS = """
+import numpy as np
+import pytest
+from kernel_tuner import run_kernel
+
+@pytest.fixture
+def call():
+    source = "__global__ void twice(float *y, const float *x, int n) { int i = blockIdx.x * block_size_x + threadIdx.x;"
+    source += " if (i < n) y[i] = 2 * x[i]; }"
+    x = np.random.randn(1000).astype(np.float32)
+    return ["twice", source, 1000, [np.zeros_like(x), x, np.int32(1000)]]
+
+@pytest.mark.parametrize("block_size_x", [64, 128, 256])
+def test_twice(call, block_size_x):
+    y, *_ = run_kernel(*call, {"block_size_x": block_size_x})
+    assert np.allclose(y, 2 * call[-1][1])
+
+def test_another_kernel():
+    x = np.ones(64, np.float32)
+    run_kernel("f", "__global__ void f(float *x) { x[threadIdx.x] = block_size_x; }", 64, [x], {"block_size_x": 64})
+"""
+
+
+def test_tests_are_run_and_calls_that_differ_in_values_are_one_kernel(tmp_path, verifications):
+    twice, other = adopted(tmp_path, TESTS, "test_script.py")
+    assert (twice.kernel_name, other.kernel_name) == ("twice", "f")
+    assert "the values of 3 calls of run_kernel are those of its parameters" in twice.notes
+    assert verifications(twice.folder) == dict.fromkeys((64, 128, 256), True)
+    assert own_kernel(other.folder).variants[0].parameters[0].values == (64,)
+
+
+TEXTURES = """
+import numpy as np
+from kernel_tuner import tune_kernel
+
+source = '''
+texture<float, 2, cudaReadModeElementType> image;
+static texture<int, 1> places;
+__global__ void picked(float* y, const float by) {
+  int x = blockIdx.x * block_size_x + threadIdx.x;
+  y[x] = by * tex2D(image, x + 0.5f, tex1Dfetch(places, x) + 0.5f);
+}
+'''
+image, places = np.random.randn(5, 64).astype(np.float32), (np.arange(64) % 6).astype(np.int32)
+how = {"array": image, "address_mode": ["border", "border"], "filter_mode": "linear"}
+answer = [np.append(image, np.zeros((1, 64)), 0)[places, np.arange(64)].astype(np.float32) * 2, None]
+textures = {"image": how, "places": places}
+tune_kernel("picked", source, 64, [np.zeros(64, np.float32), np.float32(2)], {"block_size_x": [32, 64]},
+            answer=answer, texmem_args=textures)
+inside = source.replace("__global__", "__device__ float read() { return tex2D(image, 0, 0); } __global__")
+tune_kernel("picked", inside, 64, [np.zeros(64, np.float32), np.float32(2)], {"block_size_x": [32, 64]},
+            texmem_args=textures)
+"""
+
+
+def test_texture_references_become_texture_objects(tmp_path, verifications):
+    taken, refused = adopted(tmp_path, TEXTURES)
+    assert "image is a texture object now, which the function takes last" in taken.notes
+    image, places = (one.texture for one in own_kernel(taken.folder).arguments[2:])
+    assert (image.memory, image.filter, image.address) == ("array", "linear", "border")
+    assert places.memory == "linear"
+    assert verifications(taken.folder) == {32: True, 64: True}
+    assert refused.refused.startswith("the texture image is read by another function than picked")
+
+
+PARTS = """
+import numpy as np
+from kernel_tuner import tune_kernel
+
+source = '''
+__device__ void finish(DTYPE v, DTYPE *out) {
+  __shared__ DTYPE part[block_size_x];
+  part[threadIdx.x] = v;
+  __syncthreads();
+  for (int half = block_size_x / 2; half; half /= 2) {
+    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) out[blockIdx.x] = part[0] WRONG;
+}
+__global__ void total(DTYPE *parts, DTYPE *x, int n) {
+  int i = blockIdx.x * block_size_x + threadIdx.x;
+  finish(i < n ? x[i] : 0, parts);
+}
+'''
+x = (100 * np.random.randn(4099)).astype(np.NUMPY)
+arguments = [np.zeros(129, np.NUMPY), x, np.int32(4099)]
+tune_kernel("total", source, 4099, arguments, {"block_size_x": [32, 64, 128]})
+"""
+
+
+@pytest.mark.parametrize(("c_type", "dtype"), [("float", "float32"), ("int", "int32")])
+def test_parts_of_a_sum_are_compared_by_their_sum(tmp_path, verifications, c_type, dtype):
+    text = PARTS.replace("DTYPE", c_type).replace("NUMPY", dtype)
+    wrong = "+ (block_size_x == 64 && blockIdx.x == 0)"
+    right = adopted(tmp_path, text.replace("WRONG", ""))[0]
+    assert "parts: each block writes a part; their sums are compared" in right.notes[0]
+    assert verifications(right.folder) == {32: True, 64: True, 128: True}
+    (tmp_path / "other").mkdir()
+    assert verifications(adopted(tmp_path / "other", text.replace("WRONG", wrong))[0].folder)[64] is False
+
+
+HOST = """
+#include <cstdio>
+#include "scaled.cu"
+extern "C" float run(float* y, float* x, float* weights, int n) {
+  float *x_there, *slopes = nullptr;
+  cudaMalloc(&x_there, n * sizeof(float));
+  cudaMemcpy(x_there, x, n * sizeof(float), cudaMemcpyHostToDevice);
+  cudaMemcpyToSymbol(w, weights, 2 * sizeof(float));
+#if WAY == 2
+  cudaMemcpyToSymbolAsync(slope, slopes, sizeof(float));
+#endif
+  dim3 blocks(grid_size_x), threads(block_size_x, 1, 1);
+  LAUNCH
+  return 1;
+}
+"""
+SCALED = """
+__constant__ float w[2];
+__constant__ float slope;
+__global__ void scaled(float* y, const float* x, int n) {
+  int i = blockIdx.x * block_size_x + threadIdx.x;
+#if WAY == 2
+  if (i < n) y[i] = slope * x[i];
+#else
+  if (i < n) y[i] = WAY * (w[0] + w[1]) * x[i];
+#endif
+}
+"""
+OF_HOST = """
+import numpy as np
+from kernel_tuner import tune_kernel
+
+x, n = np.random.randn(1000).astype(np.float32), np.int32(1000)
+arguments = [np.zeros_like(x), x, np.array([0.25, 0.75], np.float32), n]
+tune_kernel("run", ["host.cu", "scaled.cu"], 1000, arguments, {"block_size_x": [32, 64], "WAY": [2, 1]}, lang="C")
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ("scaled<<<blocks, threads>>>(y, x_there, n);", ""),
+        ("for (int i = 0; i < 3; ++i) scaled<<<blocks, threads>>>(y, x_there, n);", "or one several times"),
+        ("scaled<<<blocks, threads>>>(slopes, x_there, n);", "passes slopes, which is none of its arguments"),
+        ("dim3 few(n / 32); scaled<<<few, threads>>>(y, x_there, n);", "the host computes few"),
+    ],
+)
+def test_the_kernel_that_a_function_of_the_host_launches(tmp_path, launch, said, verifications):
+    (tmp_path / "scaled.cu").write_text(SCALED)
+    (tmp_path / "host.cu").write_text(HOST.replace("LAUNCH", launch))
+    [call] = adopted(tmp_path, OF_HOST)
+    assert said in call.refused
+    if not said:
+        [variant] = own_kernel(call.folder).variants
+        assert "w[2] = {\n2.5e-01f, 7.5e-01f}" in (call.folder / "scaled.cu").read_text()
+        assert [one.values for one in variant.parameters] == [(32, 64), (1,)]
+        assert verifications(call.folder) == {32: True, 64: True}
