@@ -21,8 +21,9 @@ from tilewright.service import dashboard
 from tilewright.service.dashboard.formatting import FILTERS
 from tilewright.service.dashboard.packed_files import static_path
 from tilewright.service.dashboard.snippets import tune_example
+from tilewright.service.dashboard.views import problem_path
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
-from tilewright.service.operations.caller import Caller, Scope
+from tilewright.service.operations.caller import Caller, Scope, acting
 from tilewright.service.operations.transaction import refuse_in_transaction
 from tilewright.service.settings import settings
 
@@ -51,6 +52,12 @@ def help_path(here: str) -> str:
     return f"/guide/{wanted}" if (dashboard.GUIDE / wanted.partition("#")[0]).is_file() else "/guide"
 
 
+def signed_in() -> Caller | None:
+    """Who shows a key, on a server that demands keys; None for anybody else."""
+    present = acting()
+    return present.caller if present is not None and present.caller.key_id is not None else None
+
+
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -58,9 +65,10 @@ _templates = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.filters |= FILTERS
+_templates.filters |= {**FILTERS, "problem_path": problem_path}
 _templates.globals |= {
     "needs_keys": lambda: settings().require_keys,
+    "signed_in": signed_in,
     "tune_example": tune_example,
     "static": static_path,
     "help_path": help_path,

@@ -73,6 +73,11 @@ def shown_jobs(
     return _answers(session, _rows(session, and_(True, *conditions), limit, ordering, skip))  # noqa: FBT003 - SQL's TRUE
 
 
+def of_problem(session: Session, problem_id: int, limit: int) -> list[JobAnswer]:
+    """The newest jobs of one problem."""
+    return _answers(session, _rows(session, models.TuningJob.problem_id == problem_id, limit))
+
+
 def _conditions(state: str | None, search: str | None) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if state is not None:
