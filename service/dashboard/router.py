@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from tilewright.service.dashboard.pages import (
+    access,
     ask,
     attention,
     compare,
@@ -36,6 +37,7 @@ PAGES = (
     problems,
     schedules,
     trials,
+    access,
     sign_in,
     guide,
 )

@@ -24,11 +24,9 @@ from tilewright.service.operations.answers import (
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.best.results_table import ModelResults
+from tilewright.service.operations.jobs.jobs import IMPORTED
 
 OPEN = frozenset({"queued", "running"})
-
-IMPORTED = "import"
-"""The sampler of jobs that an import made: nothing ran here."""
 
 MARKS = {
     "measured": "\N{CHECK MARK}",

@@ -95,12 +95,15 @@ def _limit(result: ResultAnswer, around: Winner, details: Mapping[str, Any]) -> 
     peaks = details.get("datasheet_gflops") or {}
     peak = peak_gflops(peaks, result.problem.dtype, None if accuracy is None else str(accuracy))
     of_memory = result.gb_per_s / peak_gb_per_s if result.gb_per_s and peak_gb_per_s else None
-    of_arithmetic = result.gflops / peak if result.gflops and peak else None
+    is_tensor_peak = peak != peaks.get(result.problem.dtype)
+    # Products of parts on tensor cores have no peak in a data sheet: the one of plain arithmetic says nothing of them.
+    has_peak = peak is not None and (is_tensor_peak or not result.variant.startswith("tensor"))
+    of_arithmetic = result.gflops / peak if has_peak and peak and result.gflops else None
     rates = []
     if of_memory is not None:
         rates.append(f"{formatting.percent(of_memory)} of the memory's bandwidth")
     if of_arithmetic is not None:
-        tensor = "the tensor cores" if peak != peaks.get(result.problem.dtype) else "the arithmetic units"
+        tensor = "the tensor cores" if is_tensor_peak else "the arithmetic units"
         rates.append(f"{formatting.percent(of_arithmetic)} of the peak of {tensor}")
     if not rates:
         return "What limits it is not known: the data sheet of this device model has no rates."
@@ -108,6 +111,8 @@ def _limit(result: ResultAnswer, around: Winner, details: Mapping[str, Any]) -> 
     if max(of_memory or 0.0, of_arithmetic or 0.0) >= NEAR_A_LIMIT:
         limit = "memory" if (of_memory or 0.0) >= (of_arithmetic or 0.0) else "arithmetic"
         return f"{reached}: {limit} limits it."
+    if of_arithmetic is None:
+        return f"{reached}: memory does not limit it; what its arithmetic could reach is not known."
     if trial.spill_bytes:
         return f"{reached}: neither limits it; {formatting.binary_size(trial.spill_bytes)} of spilled registers may."
     if trial.occupancy is not None and trial.occupancy < FEW_WARPS:

@@ -85,6 +85,7 @@ def problem_page(
         problem=problem,
         source=f"{path}&sort={order.text}" if sort else path,
         rows=rows,
+        first=_first(rows),
         order=order,
         entries=[_line(entry, problem.kernel) for entry in order.sorted(known.history[::-1], VALUES[order.column])],
         current={entry.result_id for entry in current.values()},
@@ -97,7 +98,7 @@ def problem_page(
         priority=DEFAULT_PRIORITY,
         pending=any(row["pending"] for row in rows),
         launches={} if declared is None or of_launch is None else launches(declared, of_launch, own_url(request)),
-        command=tune_command(problem, next((row["slug"] for row in rows), None)),
+        command=tune_command(problem, _first(rows)),
         data=address(f"/v1/kernels/{problem.kernel}/history", query),
     )
 
@@ -133,6 +134,12 @@ def _row(
         "device_model": slug,
         "body": problem.model_dump(mode="json") | {"device_model": slug},
     }
+
+
+def _first(rows: list[dict[str, Any]]) -> str | None:
+    """The device model whose button is filled: one with a worker, else one with a best."""
+    ranked = sorted(rows, key=lambda row: (row["is_stand_in"], not row["is_served"], row["best"] is None))
+    return ranked[0]["slug"] if ranked else None
 
 
 def _expected_ms(cell: CellAnswer, known: KnownProblem, memory: BestMemory) -> float | None:
