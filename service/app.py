@@ -50,6 +50,7 @@ from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.best_pool.pool import BestPool
 from tilewright.service.operations.fleet.observed import Observer
+from tilewright.service.operations.views.observed_results import ResultTally
 from tilewright.service.settings import settings
 from tilewright.tuner.runtime.local_service import NotedAddress
 
@@ -101,7 +102,7 @@ def create_app() -> FastAPI:
     app.state.answered = answered
     app.state.streams, app.state.demand = Streams(), DemandBuffer()
     app.state.best, app.state.pool = BestMemory(settings().best_kept), BestPool(settings().prediction_processes)
-    app.state.meters, app.state.observer = Meters(), Observer()
+    app.state.meters, app.state.observer, app.state.results = Meters(), Observer(), ResultTally()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     waiting: BestPool = app.state.pool
     app.state.meters.gauge("tilewright_predictions_waiting", "Shapes to be predicted.", lambda: waiting.waiting)

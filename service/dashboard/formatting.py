@@ -16,6 +16,7 @@ from tilewright.service.operations.answers import EnvironmentAnswer, TunedFor
 from tilewright.service.operations.catalog import options_that_differ, packed_input
 from tilewright.service.operations.parse import format_options, format_shape
 from tilewright.service.operations.registry import catalogue
+from tilewright.tuner.loop.verify import C_DEFAULT
 
 NOTHING = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -122,6 +123,11 @@ def count(value: int | None) -> str:
 def counted(value: int, noun: str) -> str:
     """A count with its noun, such as `1 trial` or `2 trials`."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def slower(ratio: float) -> str:
+    """How much longer a time is than another: `13 % slower`."""
+    return f"{percent(ratio - 1)} slower"
 
 
 def of_all(shown: int, total: int, noun: str) -> str:
@@ -281,10 +287,23 @@ def whole_identifiers(text: str) -> Markup:
     return Markup("").join([*parts, escape(text[ends[-1] :])])
 
 
+def place_text(place: str) -> str:
+    """`device 0 on gpu-host` for the place `0 of gpu-host`."""
+    return f"device {place.replace(' of ', ' on ', 1)}"
+
+
+def of_allowed(bound_ratio: float) -> str:
+    """`26 % of the allowed error`: an error over its bound, as a share of what still counts as right."""
+    return f"{percent(bound_ratio / C_DEFAULT)} of the allowed error"
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "kernel_time": kernel_time,
     "interval": interval,
+    "place": place_text,
+    "of_allowed": of_allowed,
+    "slower": slower,
     "arithmetic_rate": arithmetic_rate,
     "bandwidth": bandwidth,
     "ratio": ratio,
@@ -303,5 +322,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "environment": environment,
     "environment_details": details,
     "side": lambda text: text.replace("in a", "in A").replace("in b", "in B"),
+    "kind": lambda kind: {"improvable": "untried variants"}.get(kind, kind),
     "words": lambda text: text.replace("_", " "),
 }

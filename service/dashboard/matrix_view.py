@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.small import Bar
 from tilewright.service.dashboard.rendering import address
-from tilewright.service.dashboard.views import plain_address
+from tilewright.service.dashboard.views import plain_address, problem_path
 from tilewright.service.operations.answers import DeviceModelAnswer, ProblemAnswer
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
@@ -131,12 +131,20 @@ def sign(name: str) -> str:
     return {"ahead": UP, "behind": DOWN, "level": "="}.get(name.partition("-")[0], "")
 
 
-def lines(rows: Sequence[ProblemRow], colour: Measure) -> list[dict[str, Any]]:
-    """The rows of the table, in order."""
-    return [_line(row, colour) for row in rows]
+def all_stale(rows: Sequence[ProblemRow]) -> dict[str, list[str]]:
+    """Why they are, by device model all of whose shown results are stale for the same reasons: that is said once."""
+    reasons: dict[str, list[list[str]]] = {}
+    for cell in (cell for row in rows for cell in row.cells if cell.result):
+        reasons.setdefault(cell.device_model, []).append(cell.result.stale_because if cell.result else [])
+    return {slug: of[0] for slug, of in reasons.items() if len(of) > 1 and of[0] and all(one == of[0] for one in of)}
 
 
-def _line(row: ProblemRow, colour: Measure) -> dict[str, Any]:
+def lines(rows: Sequence[ProblemRow], colour: Measure, said: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The rows of the table, in order; `said`: the device models whose results are called stale above them."""
+    return [_line(row, colour, said) for row in rows]
+
+
+def _line(row: ProblemRow, colour: Measure, said: Collection[str]) -> dict[str, Any]:
     problem = row.problem
     query = {
         "kernel": problem.kernel,
@@ -149,14 +157,14 @@ def _line(row: ProblemRow, colour: Measure) -> dict[str, Any]:
         "shape": formatting.sizes_text(problem),
         "about": " ".join(part for part in (problem.dtype, query["options"]) if part),
         "family": row.family,
-        "history_path": plain_address("/history", query),
-        "cells": [_cell(cell, colour, f"{ask}&device_model={cell.device_model}") for cell in row.cells],
+        "problem_path": problem_path(problem),
+        "cells": [_cell(cell, colour, f"{ask}&device_model={cell.device_model}", said) for cell in row.cells],
     }
 
 
-def _cell(cell: CellAnswer, colour: Measure, ask_path: str) -> Cell:
+def _cell(cell: CellAnswer, colour: Measure, ask_path: str, said: Collection[str]) -> Cell:
     if cell.result is not None:
-        return _result(cell, cell.result, colour, ask_path)
+        return _result(cell, cell.result, colour, ask_path, is_said=cell.device_model in said)
     if cell.failure is not None:
         error = cell.failure.error or "nothing was measured"
         return Cell("failed", f"/jobs/{cell.failure.job_id}", title=error)
@@ -168,17 +176,19 @@ def _cell(cell: CellAnswer, colour: Measure, ask_path: str) -> Cell:
     return Cell("open", ask_path, title=meaning, value=f"{mark} {says}")
 
 
-def _result(cell: CellAnswer, result: ResultAnswer, colour: Measure, ask_path: str) -> Cell:
+def _result(cell: CellAnswer, result: ResultAnswer, colour: Measure, ask_path: str, *, is_said: bool) -> Cell:
     name, said = _rated(result, colour)
+    if name == "unrated" and result.gain_over_default is not None:  # no library was timed, as on the CPU device
+        said = f"{formatting.ratio(result.gain_over_default)} default"
     return Cell(
         "result",
         f"/studies/{result.study_id}",
         title=_title(result, cell.environments),
-        value=f"{sign(name)} {said}" if name != "unrated" else formatting.NOTHING,
+        value=f"{sign(name)} {said}".lstrip(),
         shade=name,
         time=formatting.kernel_time(result.time_ms),
         variant=result.variant,
-        notes=_notes(cell, result),
+        notes=_notes(cell, result, is_said=is_said),
         ask_path=ask_path,
     )
 
@@ -207,6 +217,7 @@ def _title(result: ResultAnswer, environments: int) -> str:
     parts = (
         f"{library.name} {formatting.kernel_time(library.time_ms)}" if library else "no library was timed",
         f"{formatting.percent(result.roof_ratio)} of the roof" if result.roof_ratio is not None else "",
+        "above it from the cache" if result.roof_ratio is not None and result.roof_ratio > 1 else "",
         f"{formatting.ratio(result.gain_over_default)} of the default" if result.gain_over_default is not None else "",
         f"the newest of {environments} environments" if environments > 1 else "",
         f"verified {result.verified_at:%Y-%m-%d}",
@@ -214,13 +225,13 @@ def _title(result: ResultAnswer, environments: int) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _notes(cell: CellAnswer, result: ResultAnswer) -> list[tuple[str, str, str]]:
+def _notes(cell: CellAnswer, result: ResultAnswer, *, is_said: bool) -> list[tuple[str, str, str]]:
     """Marks with their meanings and classes, for what is unusual about the result."""
     notes = []
     if result.slowdown is not None:
         meaning = f"regressed: {formatting.ratio(result.slowdown)} the time of the best before it"
         notes.append((STATUSES[CellStatus.REGRESSED][0], meaning, "note regressed"))
-    if result.stale:
+    if result.stale and not is_said:
         changed = ", ".join(result.stale_because)
         notes.append((STATUSES[CellStatus.STALE][0], f"stale: {changed} changed since it was measured", "note"))
     if not cell.is_usable and cell.match is not None:
@@ -244,6 +255,8 @@ def strip(
             "name": model.name,
             "path": address("/", {**kept, "device_model": one.device_model}),
             "mean": one.geometric_mean,
+            "gain": one.gain_over_default,
+            "is_stand_in": model.kind == "cpu",
             "bar": Bar.of(one.geometric_mean) if one.geometric_mean else None,
             "tuned": one.tuned,
             "counts": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,6 +22,7 @@ from tilewright.service import dashboard
 from tilewright.service.dashboard.formatting import FILTERS
 from tilewright.service.dashboard.packed_files import static_path
 from tilewright.service.dashboard.snippets import tune_example
+from tilewright.service.dashboard.views import problem_path
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.caller import Caller, Scope
 from tilewright.service.operations.transaction import refuse_in_transaction
@@ -41,6 +43,7 @@ HELP = {
     "/demand": "operating.html#keeping-results-fresh",
     "/kernels": "kernels.html",
     "/sign-in": "operating.html#access-keys",
+    "/access": "operating.html#access-keys",
 }
 """The part of the documentation that explains a page of the dashboard, by the page's address."""
 
@@ -51,6 +54,15 @@ def help_path(here: str) -> str:
     return f"/guide/{wanted}" if (dashboard.GUIDE / wanted.partition("#")[0]).is_file() else "/guide"
 
 
+_reader: ContextVar[Caller | None] = ContextVar("tilewright_reader", default=None)
+
+
+def signed_in() -> Caller | None:
+    """Who shows a key, on a server that demands keys; None for anybody else."""
+    caller = _reader.get()
+    return caller if caller is not None and caller.key_id is not None else None
+
+
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -58,9 +70,10 @@ _templates = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.filters |= FILTERS
+_templates.filters |= {**FILTERS, "problem_path": problem_path}
 _templates.globals |= {
     "needs_keys": lambda: settings().require_keys,
+    "signed_in": signed_in,
     "tune_example": tune_example,
     "static": static_path,
     "help_path": help_path,
@@ -120,6 +133,7 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_for_people(request: Request) -> Response:
+            _reader.set(request.scope.get("tilewright.caller"))
             try:
                 return compressed(request, await handle(request))
             except DatabaseUnavailableError:

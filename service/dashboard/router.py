@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from tilewright.service.dashboard.pages import (
+    access,
     ask,
     attention,
     compare,
@@ -15,6 +16,7 @@ from tilewright.service.dashboard.pages import (
     history,
     jobs,
     overview,
+    problems,
     results,
     schedules,
     sign_in,
@@ -34,8 +36,10 @@ PAGES = (
     demand,
     history,
     families,
+    problems,
     schedules,
     trials,
+    access,
     sign_in,
     guide,
 )

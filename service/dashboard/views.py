@@ -12,6 +12,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.small import Bar
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.answers import (
     DeviceAnswer,
     DeviceModelAnswer,
@@ -26,11 +27,9 @@ from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.best.results_table import ModelResults
 from tilewright.service.operations.best.tables import TableAnswer
 from tilewright.service.operations.parse import format_options
+from tilewright.service.operations.jobs.jobs import IMPORTED
 
 OPEN = frozenset({"queued", "running"})
-
-IMPORTED = "import"
-"""The sampler of jobs that an import made: nothing ran here."""
 
 MARKS = {
     "measured": "\N{CHECK MARK}",
@@ -104,7 +103,6 @@ def _result_line(result: ResultAnswer, current: Sequence[EnvironmentAnswer | Non
         "verdict": _verdict(result),
         "bound_ratio": result.bound_ratio,
         "slowdown": result.slowdown,
-        "history_path": history_path(result.problem),
         "environment": result.environment,
         "is_past": bool(current) and result.environment not in current,
         "verified_at": result.verified_at,
@@ -149,10 +147,14 @@ def _question(problem: TunedFor, device_model: str) -> dict[str, str]:
     }
 
 
-def history_path(problem: ProblemAnswer) -> str:
-    """The page with every best that the problem has had."""
-    query = {"kernel": problem.kernel, "shape": formatting.shape_text(problem), "dtype": problem.dtype}
-    return plain_address("/history", query | {"options": format_options(problem.options)})
+def problem_path(problem: ProblemAnswer | Problem) -> str:
+    """The page with all that is known of the problem."""
+    query = {
+        "shape": formatting.shape_text(problem),
+        "dtype": problem.dtype,
+        "options": formatting.unusual_options(problem),
+    }
+    return plain_address(f"/kernels/{quote(problem.kernel)}/problem", query)
 
 
 def plain_address(path: str, query: Mapping[str, str]) -> str:
@@ -164,8 +166,12 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
     """One row of the table of jobs."""
     trials, is_import = job.budget.get("trials"), job.sampler == IMPORTED
     return {
+        "id": job.id,
         "path": f"/jobs/{job.id}",
         "problem": job.problem,
+        "is_open": is_open(job),
+        "can_cancel": is_open(job) and not job.cancel_requested,
+        "again": _again(job),
         "device": job.device_model or "any",
         "device_place": job.device_place,
         "device_uuid": job.device,
@@ -182,6 +188,18 @@ def job_line(job: JobAnswer) -> dict[str, Any]:
         "error": job.error,
         "created_at": job.created_at,
     }
+
+
+def _again(job: JobAnswer) -> dict[str, Any] | None:
+    """The request that makes the same job again; None where nothing was searched here."""
+    if job.sampler == IMPORTED or job.verifies:
+        return None
+    asked = job.problem.model_dump(mode="json") | {
+        "budget": job.budget,
+        "priority": min(job.priority, DEFAULT_PRIORITY),
+    }
+    named = {name: getattr(job, name) for name in ("device_model", "device", "variants", "compiler", "sampler")}
+    return asked | {name: value for name, value in named.items() if value is not None}
 
 
 def is_open(job: JobAnswer) -> bool:

@@ -19,7 +19,7 @@ performance.getEntriesByType("resource")
     .filter(({ name, transferSize }) => name.includes("/static/") && transferSize > 0).map(({ name }) => name)
 """
 COMPARED = "/compare?kernel=gemm&a=nvidia-h200&a_at=2026-11-21T18%3A59&b=nvidia-h200"
-HISTORY = "/history?kernel=gemm&shape=m%3D4096,n%3D4096,k%3D4096"
+HISTORY = "/kernels/gemm/problem?shape=m%3D4096,n%3D4096,k%3D4096"
 ASKED = "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D3900,n%3D4000,k%3D64"
 PAGES = (
     COMPARED + "&show=all",

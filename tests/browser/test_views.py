@@ -29,7 +29,7 @@ def paths(site):
         "/device-models/nvidia-h200",
         f"{COMPARED}&a_at=2026-11-22T00:00&show=all",
         "/history",
-        f"/history?kernel=gemm&{SHAPE}",
+        f"/kernels/gemm/problem?{SHAPE}",
         f"/ask?kernel=gemm&device_model=nvidia-h200&{SHAPE}",
         "/kernels/gemm",
         "/sign-in",
@@ -284,7 +284,7 @@ def test_two_times_are_compared_with_mean_and_counts_and_the_address_says_all(vi
     tab.get_by_role("link", name="everything that both have").click()
     expect(a.get_by_label("As of")).not_to_have_value("")
     with tab.expect_download() as saved:
-        tab.get_by_role("group", name="B over A").get_by_role("button", name="PNG").click()
+        tab.get_by_role("group", name="Speed of B relative to A").get_by_role("button", name="PNG").click()
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     rows = tab.locator("tbody tr")
     for verdict in ("better", "same", "worse"):
@@ -294,7 +294,7 @@ def test_two_times_are_compared_with_mean_and_counts_and_the_address_says_all(vi
     expect(tab.locator(".outcomes")).to_have_text(re.compile(re.escape(shown.split("\n")[0].split()[-1])))
     expect(a.get_by_label("As of")).not_to_have_value("")
     rows.first.get_by_role("link").first.click()
-    tab.wait_for_url(re.compile(r"/history\?"))
+    tab.wait_for_url(re.compile(r"/kernels/gemm/problem\?"))
 
 
 def superseded_until(tab):
@@ -317,7 +317,7 @@ def test_two_environments_are_compared(visit, expect):
 
 
 def test_history_shows_every_winner_and_leads_on(visit, expect):
-    tab = visit(f"/history?kernel=gemm&{SHAPE}")
+    tab = visit(f"/kernels/gemm/problem?{SHAPE}")
     rows = tab.locator("tbody tr")
     assert rows.count() >= 3
     expect(rows.filter(has_text="current").first).to_be_visible()

@@ -132,5 +132,5 @@ def get_history(
     """Every best that the problem has had, the oldest first, and what changed in between."""
     problem = kernel_named(kernel).problem(parse_shape(query.shape), query.dtype, parse_options(query.options))
     with transaction() as session:
-        rows = history(session, problem, device_model=query.device_model)
+        rows = history(session, problem.hash, device_model=query.device_model)
     return rendered(request, rows, query.format)

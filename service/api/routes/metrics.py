@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse
@@ -24,16 +24,16 @@ class _Text(PlainTextResponse):
 def get_metrics(request: Request) -> PlainTextResponse:
     """Metrics in Prometheus' text format; those of the database are looked up at most every five seconds."""
     state = request.app.state
-    text = state.meters.text() + generate_latest(_Registered(state.observer.look()))
+    text = state.meters.text() + generate_latest(_Registered(state.observer.look(), state.results.look()))
     return PlainTextResponse(text, headers={"Content-Type": CONTENT_TYPE_LATEST, "Cache-Control": "no-store"})
 
 
 class _Registered(CollectorRegistry):
     """The observed figures as a registry for `generate_latest`; made for each answer."""
 
-    def __init__(self, observed: Observed | None) -> None:
+    def __init__(self, observed: Observed | None, results: Mapping[tuple[str, str], int] | None) -> None:
         super().__init__()
-        self._observed = observed
+        self._observed, self._results = observed, results
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of the database."""
@@ -45,6 +45,11 @@ class _Registered(CollectorRegistry):
         )
         if observed is None:
             return
+        if self._results is not None:
+            text = "Current results: tuned in all, and those that are ahead, level, behind, stale, regressed or failed."
+            yield _filled(
+                GaugeMetricFamily("tilewright_results", text, labels=("device_model", "state")), self._results.items()
+            )
         for name, labels, text, values in _GAUGES:
             yield _filled(GaugeMetricFamily(name, text, labels=labels), values(observed))
         for name, labels, text, values in _COUNTERS:

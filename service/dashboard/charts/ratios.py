@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.parts import Options, axis, chart, lines_of, point
 from tilewright.service.dashboard.charts.small import REACHES
-from tilewright.service.dashboard.views import history_path
+from tilewright.service.dashboard.views import problem_path
 from tilewright.service.operations.views.compared import ComparedRow
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -21,7 +21,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
-    """B over A for each of these rows, in their order, on a line as wide as the noise; None for fewer than two."""
+    """B's speed relative to A's for each row, in order, on a line as wide as the noise; None for fewer than two."""
     places = {formatting.problem_text(row.problem): row for row in rows if row.speedup and row.interval}
     if len(places) < 2:
         return None
@@ -38,10 +38,10 @@ def ratio_chart(rows: Sequence[ComparedRow]) -> Options | None:
             series.append(lines_of(verdict, spans, style["itemStyle"]["color"]))
     return chart(
         x=axis("problem, in the order of the table", kind="category", data=names, nameGap=8, axisLabel={"show": False}),
-        y=axis("B over A", kind="log", direction="higher", logBase=10, min=1 / reach, max=reach),
+        y=axis("speed of B relative to A", kind="log", direction="higher", logBase=10, min=1 / reach, max=reach),
         series=series,
         legend=[verdict for verdict in STYLES if any(row.verdict == verdict for row in places.values())],
-        named=["problem", "B over A", "interval from", "to"],
+        named=["problem", "speed of B relative to A", "interval from", "to"],
     )
 
 
@@ -50,7 +50,7 @@ def _dot(name: str, row: ComparedRow) -> Options:
     says = (
         f"{name}\n{formatting.ratio(row.speedup)}, {formatting.ratio(low)} to {formatting.ratio(high)}: {row.verdict}"
     )
-    return point((name, row.speedup or 0.0, low, high), says, history_path(row.problem))
+    return point((name, row.speedup or 0.0, low, high), says, problem_path(row.problem))
 
 
 def _line(x: str, y: float, x_end: str, y_end: float) -> Options:

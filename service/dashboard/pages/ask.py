@@ -128,7 +128,6 @@ def _answer(request: Request, best: BestAnswer, slug: str, models: list[DeviceMo
         "how": _how(best),
         "whose": _whose(best, slug),
         "slowdown": found.slowdown if found else None,
-        "history_path": views.history_path(best.problem),
         "configuration": formatting.configuration(name, best.variant, best.configuration),
         "path": path,
         "source": snippets.filled_source(source.source, best),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import formatting, views
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.pages.demand import TOP, TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.tables import Sort, TableOrder
@@ -115,9 +115,6 @@ def _line(item: AttentionItem) -> dict[str, Any]:
         "reasons": [(KINDS[reason.kind][0], reason.kind.value, reason.text) for reason in item.reasons],
         "requests": item.requests,
         "expected_gain": item.expected_gain,
-        "path": f"/studies/{item.study_id}"
-        if item.study_id is not None
-        else views.ask_path(problem, item.device_model),
         "job_path": f"/jobs/{item.job_id}" if item.job_id else None,
         "is_served": item.is_served,
         "body": problem.model_dump(mode="json") | {"device_model": item.device_model},

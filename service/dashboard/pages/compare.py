@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.dashboard import formatting, views
+from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.ratios import ratio_chart
 from tilewright.service.dashboard.charts.small import DotPlot
 from tilewright.service.dashboard.rendering import PageRoute, address, page
@@ -139,5 +139,4 @@ def _line(row: ComparedRow, plot: DotPlot | None = None) -> dict[str, Any]:
         "problem": row.problem,
         "sign": SIGNS[row.verdict],
         "dot": plot.dot(row.speedup, row.interval) if plot and row.speedup and row.interval else None,
-        "history_path": views.history_path(row.problem),
     }

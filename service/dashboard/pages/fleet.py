@@ -30,7 +30,7 @@ SHOWN_MESSAGES = 50
 
 STATES = {
     "lost": ("✗", "The device stopped answering. Check it, then restart its worker."),
-    "silent": ("○", "Its worker sends no heartbeat."),
+    "offline": ("○", "Its worker sends no heartbeat."),
     "draining": ("◐", "Its job runs to the end; no other starts."),
     "drained": ("❚❚", "It takes no jobs until it is resumed."),
     "at work": ("▶", ""),
@@ -150,7 +150,7 @@ def device_line(device: DeviceAnswer, model_name: str, job: Any = None) -> Line:
     """One row of the fleet. `job`: the JobAnswer of what it is running."""
     state = device_state(device)
     mark, meaning = STATES[state]
-    if state == "silent" and device.job:
+    if state == "offline" and device.job:
         meaning = "Its worker sends no heartbeat; its job goes to another device."
     return {
         "device": device,
@@ -167,7 +167,7 @@ def device_state(device: DeviceAnswer) -> str:
     if device.state == "lost":
         return "lost"
     if not device.alive:
-        return "silent"
+        return "offline"
     if device.draining:
         return "draining" if device.job else "drained"
     return "at work" if device.job else "idle"

@@ -36,11 +36,12 @@ def refresh_s(shown: Sequence[JobAnswer]) -> int | None:
     return REFRESH_SECONDS if any(views.is_open(job) for job in shown) else None
 
 
-def in_short(newest: Sequence[JobAnswer]) -> dict[str, Any]:
+def in_short(request: Request, newest: Sequence[JobAnswer]) -> dict[str, Any]:
     """The values of a short table of jobs on another page; it refreshes itself from the page of jobs."""
     return {
         "order": TableOrder.of(None, ORDERS, lambda text: address("/jobs", {"sort": text})),
         "jobs": [views.job_line(job) for job in newest],
+        "can_tune": may(request, Scope.TUNE),
         "jobs_source": f"/jobs?limit={SHOWN_IN_SHORT}",
         "jobs_every_s": 2 if refresh_s(newest) else 10,
     }
@@ -48,6 +49,7 @@ def in_short(newest: Sequence[JobAnswer]) -> dict[str, Any]:
 
 @router.get("/jobs")
 def job_list(
+    request: Request,
     *,
     state: Annotated[str | None, Query(max_length=16)] = None,
     search: Annotated[str | None, Query(max_length=256)] = None,
@@ -81,7 +83,7 @@ def job_list(
         data=address("/v1/jobs", {"state": state, "search": search}),
         first=at(1) if number > 1 else None,
         next=at(number + 1) if len(found) > limit else None,
-        **in_short(found[:limit]) | {"order": order, "jobs_source": at(number)},
+        **in_short(request, found[:limit]) | {"order": order, "jobs_source": at(number)},
     )
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from sqlalchemy.orm import Session
 
 from tilewright.service.dashboard import matrix_view
+from tilewright.service.dashboard.home import Home
 from tilewright.service.dashboard.pages import jobs as job_pages
 from tilewright.service.dashboard.rendering import PageRoute, address, own_url, page
 from tilewright.service.dashboard.search import EXAMPLE, job_path, searched
@@ -25,6 +26,7 @@ from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.cells import CellStatus
 from tilewright.service.operations.views.families import FAMILIES
+from tilewright.service.operations.views.kernel_summaries import kernel_summaries
 from tilewright.service.operations.views.matrix import (
     MatrixFilter,
     MatrixPage,
@@ -98,6 +100,9 @@ def overview(
                 refusal = error
         if refusal is None:
             found, refusal = _read(session, named, _ranking(sorting, colour), cursor or None, request.app.state.best)
+        is_filtered = any(value for name, value in named.items() if name != "kernel")
+        is_home = not (is_filtered or cursor or refusal)
+        home = Home.of(kernel_summaries(session)) if is_home else None
         recent = jobs.jobs(session, limit=job_pages.SHOWN_IN_SHORT)
         served = {device.model for device in registry.devices(session) if device.alive}
     lines = matrix_view.strip(found.models, models, named | unusual | {"status": None})
@@ -108,7 +113,8 @@ def overview(
         refresh_s=job_pages.refresh_s(recent.items),
         chosen=named | {"colour": colour, "order": sorting.text, "q": q},
         sorting=sorting,
-        is_filtered=any(value for name, value in named.items() if name != "kernel"),
+        is_filtered=is_filtered,
+        home=home,
         source=own_path(request),
         data=address(
             f"/v1/kernels/{kernel}/matrix",
@@ -123,7 +129,7 @@ def overview(
         strip_order=strip_order,
         strip=strip,
         **_values(found, models, colour, named["device_model"]),
-        **job_pages.in_short(recent.items),
+        **job_pages.in_short(request, recent.items),
     )
 
 
@@ -178,6 +184,7 @@ def _choices(models: list[DeviceModelAnswer]) -> dict[str, Any]:
         "colours": matrix_view.COLOURS,
         "orders": matrix_view.ORDERS,
         "statuses": matrix_view.STATUSES,
+        "matches": matrix_view.MATCHES,
         "search_example": EXAMPLE,
     }
 
@@ -186,12 +193,14 @@ def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure,
     """The values of the template that draw the matrix."""
     known = {one.device_model for one in found.models}
     shown = {cell.device_model for row in found.items[:1] for cell in row.cells}
+    all_stale = matrix_view.all_stale(found.items)
     return {
         "columns": matrix_view.columns([m for m in models if m.slug == only or m.slug in shown]),
         "hidden": 0 if only else len(known - shown),
         "folded": [model for model in models if model.slug not in known],
         "axes": matrix_view.axes_text([row.problem for row in found.items]),
-        "lines": matrix_view.lines(found.items, colour),
+        "lines": matrix_view.lines(found.items, colour, all_stale),
+        "all_stale": all_stale,
         "legend": matrix_view.LEGENDS[colour],
         "total": found.total,
         "pending": sum(cell.pending for row in found.items for cell in row.cells),

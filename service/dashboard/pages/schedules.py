@@ -34,7 +34,7 @@ SHOWN_JOBS = 10
 TARGETS = {
     "problems": "the problems listed below",
     "stale": "all stale results at each due time",
-    "improvable": "all improvable results at each due time",
+    "improvable": "all results with untried variants at each due time",
     "demand": "the most requested problems that are not tuned",
 }
 OVERLAPS = {"skip": "skip this due time", "queue": "queue behind it"}

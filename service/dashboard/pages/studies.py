@@ -13,6 +13,7 @@ from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.snippets import tune_command
 from tilewright.service.dashboard.study_view import Choice, Parameters
 from tilewright.service.dashboard.tables import PageNumber, TableOrder
+from tilewright.service.dashboard.why import Why
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import JobAnswer
@@ -35,6 +36,7 @@ from tilewright.service.operations.studies.space import (
     search,
     selected,
 )
+from tilewright.service.operations.studies.winner import winner
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -90,6 +92,10 @@ def study(
         trials = studies.shown_trials(
             session, study_id=study_id, order=order.text, limit=SHOWN_TRIALS, skip=skip, where=where
         )
+        why = None
+        if best is not None:
+            details = next(m.details for m in registry.device_models(session) if m.slug == found.device_model)
+            why = Why.of(best, winner(session, best), details)
         devices = [device for device in registry.devices(session) if device.model == found.device_model]
     lines = study_view.levels(best)
     charts = study_view.charts(
@@ -111,6 +117,7 @@ def study(
         study=found,
         best=views.result_lines([best], devices)[0] if best else None,
         result=best,
+        why=why,
         source=at(page=number if number > 1 else None),
         drawn_source=at(**kept, page=number if number > 1 else None),
         at=at,

@@ -140,5 +140,5 @@ document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
 });
 
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
-  if (ctx && ctx.request.method !== "GET") tell("The server did not answer; the change may not have been made.");
+  if (ctx && ctx.request.method !== "GET") refuse(ctx.sourceElement, { detail: "The server did not answer; the change may not have been made." });
 });

@@ -3,9 +3,13 @@
 const ENDED = new Set(["done", "failed", "cancelled"]);
 const streams = new Set();
 
-const say = (text) => { document.getElementById("connection").textContent = text; };
+const say = (text, isAway = false) => {
+  const place = document.getElementById("connection");
+  place.textContent = text;
+  place.classList.toggle("is-away", isAway);
+};
 const sayLive = () => say(streams.size && !document.hidden ? "● live" : "");
-const sayOld = (reason) => say(`No answer (${reason}); the page may be out of date.`);
+const sayOld = (reason) => say(`▲ Offline (${reason}); the page may be out of date.`, true);
 
 document.addEventListener("htmx:before:request", (event) => {
   if (document.hidden && event.detail.ctx.sourceEvent.type === "every") event.preventDefault();
@@ -32,7 +36,7 @@ document.addEventListener("htmx:before:swap", (event) => {
 document.addEventListener("htmx:error", ({ detail }) => { if (detail.ctx?.select) sayOld("the server is not reachable"); });
 
 document.addEventListener("htmx:sse:after:connection", ({ detail }) => { streams.add(detail.connection); sayLive(); });
-document.addEventListener("htmx:sse:error", () => say("Reconnecting…"));
+document.addEventListener("htmx:sse:error", () => say("▲ Reconnecting…", true));
 document.addEventListener("htmx:sse:close", ({ detail }) => { streams.delete(detail.connection); sayLive(); });
 
 /** A job that has ended says nothing more: its stream is not asked for again. */

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.access.keys import TokenOwner
+from tilewright.service.operations.answers import Answer
 from tilewright.service.store import models
 
 COOKIE = "tilewright_session"
@@ -39,6 +40,22 @@ def sign_in_path(following: str = "/", problem: SignInProblem | None = None) -> 
     if problem:
         parameters["problem"] = problem.value
     return f"/sign-in?{urlencode(parameters)}" if parameters else "/sign-in"
+
+
+class OpenSession(Answer):
+    """A browser that is signed in, and until when."""
+
+    key: str
+    created_at: datetime
+    expires_at: datetime
+
+
+def open_sessions(session: Session) -> list[OpenSession]:
+    """The browsers that are signed in, the newest first."""
+    row, key = models.BrowserSession, models.ApiKey
+    query = select(key.name.label("key"), row.created_at, row.expires_at).join(key, key.id == row.key_id)
+    query = query.where(row.expires_at > func.now(), key.revoked_at.is_(None)).order_by(row.created_at.desc())
+    return [OpenSession.model_validate(found) for found in session.execute(query)]
 
 
 def open_session(session: Session, key_token: str) -> str | None:

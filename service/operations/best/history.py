@@ -8,7 +8,6 @@ from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from tilewright.kernels.problem import Problem
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page, ProblemAnswer
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
@@ -76,14 +75,14 @@ def changed_problems(session: Session, *, kernel: str | None = None, limit: int 
     ]
 
 
-def history(session: Session, problem: Problem, *, device_model: str | None = None) -> Page[HistoryEntry]:
+def history(session: Session, problem_hash: str, *, device_model: str | None = None) -> Page[HistoryEntry]:
     """The newest MAX_ENTRIES winners of the problem, the oldest of them first."""
     best = models.BestConfiguration
     query = (
         select(best)
         .join(best.problem)
         .join(best.device_model)
-        .where(models.Problem.hash == problem.hash)
+        .where(models.Problem.hash == problem_hash)
         .options(
             joinedload(best.device_model),
             joinedload(best.environment),

@@ -167,6 +167,13 @@ def demand(
     )
 
 
+def of_problem(session: Session, problem_hash: str) -> list[DemandAnswer]:
+    """What was requested of one problem, on each device model; also where it has been tuned since."""
+    table = models.Demand
+    query = select(table).where(table.problem_hash == problem_hash).options(joinedload(table.device_model))
+    return [_answer(row) for row in session.scalars(query)]
+
+
 def shown_demand(
     session: Session, *, kernel: str | None, device_model: str | None, order: str, limit: int, skip: int = 0
 ) -> list[DemandAnswer]:
@@ -208,23 +215,32 @@ def unmet(
     ordered_by: Sequence[ColumnElement[Any]] = (models.Demand.count.desc(), models.Demand.id.desc()),
 ) -> Sequence[models.Demand]:
     """The rows of requested problems without a current best on their device model, the most requested first."""
-    table, best, problem = models.Demand, models.BestConfiguration, models.Problem
-    is_known = (
-        select(best.id)
-        .join(problem, problem.id == best.problem_id)
-        .where(
-            problem.hash == table.problem_hash,
-            best.device_model_id == table.device_model_id,
-            is_current(),
-        )
-    )
-    query = select(table).where(~is_known.exists(), *conditions).options(joinedload(table.device_model))
+    table = models.Demand
+    query = select(table).where(_is_unmet(), *conditions).options(joinedload(table.device_model))
     if kernel is not None:
         query = query.where(table.kernel == kernel)
     if device_model is not None:
         query = query.where(table.device_model.has(models.DeviceModel.slug == device_model))
     query = query.order_by(*ordered_by).limit(limit).offset(skip)
     return session.scalars(query.execution_options(populate_existing=True)).all()
+
+
+def _is_unmet() -> ColumnElement[bool]:
+    """Whether a requested problem has no current best on its device model."""
+    table, best, problem = models.Demand, models.BestConfiguration, models.Problem
+    known = (
+        select(best.id)
+        .join(problem, problem.id == best.problem_id)
+        .where(problem.hash == table.problem_hash, best.device_model_id == table.device_model_id, is_current())
+    )
+    return ~known.exists()
+
+
+def count_unmet(session: Session) -> dict[str, int]:
+    """How many requested problems are not tuned, by kernel."""
+    table = models.Demand
+    query = select(table.kernel, func.count().label("count")).where(_is_unmet()).group_by(table.kernel)
+    return {row.kernel: row.count for row in session.execute(query)}
 
 
 def tune_top(

@@ -23,6 +23,9 @@ from tilewright.service.store.models import JobState
 OPEN = (JobState.QUEUED, JobState.RUNNING)
 """States from which a job can still go on."""
 
+IMPORTED = "import"
+"""The sampler of jobs that an import made: nothing ran here."""
+
 _SAME = tuple(name for name in JobAnswer.model_fields if name in models.TuningJob.__table__.columns and name != "state")
 COLUMNS = (*_SAME, "state", "budget_trials", "budget_seconds", "budget_target_ms")
 """The columns of a job's row that its answer is made from."""
@@ -71,6 +74,16 @@ def shown_jobs(
     """Jobs as a person reads them: in the order of `search.ordering`; raises InvalidRequestError like `jobs`."""
     conditions = _conditions(state, search)
     return _answers(session, _rows(session, and_(True, *conditions), limit, ordering, skip))  # noqa: FBT003 - SQL's TRUE
+
+
+def imports(session: Session, limit: int) -> list[JobAnswer]:
+    """The newest studies that imports brought, each as the job that holds it."""
+    return _answers(session, _rows(session, models.TuningJob.sampler == IMPORTED, limit))
+
+
+def of_problem(session: Session, problem_id: int, limit: int) -> list[JobAnswer]:
+    """The newest jobs of one problem."""
+    return _answers(session, _rows(session, models.TuningJob.problem_id == problem_id, limit))
 
 
 def _conditions(state: str | None, search: str | None) -> list[ColumnElement[bool]]:

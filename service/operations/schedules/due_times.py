@@ -1,4 +1,4 @@
-"""Due times of six-field cron expressions in a time zone; independent of the database."""
+"""Due times of cron expressions in a time zone, kept with six fields: the second in front. Needs no database."""
 
 from __future__ import annotations
 
@@ -84,10 +84,13 @@ class DueTimes:
 
 
 def _checked(cron: str) -> str:
-    fields = cron.split()
-    names = _ORDER.split()
+    fields, names = cron.split(), _ORDER.split()
+    if len(fields) == len(names) - 1:  # as cron itself has it: at the full minute
+        fields = ["0", *fields]
     if len(fields) != len(names):
-        raise _refusal(f"must have six fields ({_ORDER}), not {len(fields)}.")
+        raise _refusal(
+            f"must have five fields (minute hour day month weekday), or six with the second first, not {len(fields)}."
+        )
     for place, (name, field) in enumerate(zip(names, fields, strict=True)):
         low, high = _RANGES[name]
         alone = " ".join(["*"] * place + [field] + ["*"] * (len(names) - 1 - place))

@@ -99,6 +99,12 @@ def shown_studies(
     return _answers(session, session.scalars(query).all())
 
 
+def of_problem(session: Session, problem_id: int, limit: int) -> list[StudyAnswer]:
+    """The newest studies of one problem."""
+    query = _with_relations().where(models.Study.problem_id == problem_id).order_by(models.Study.id.desc())
+    return _answers(session, session.scalars(query.limit(limit)).all())
+
+
 def _settled_ms() -> ColumnElement[Any]:
     """The time of the settled winner of a study that a query reads; null where it has none."""
     best, study = models.BestConfiguration, models.Study

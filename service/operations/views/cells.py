@@ -33,8 +33,9 @@ class CellStatus(StrEnum):
 def known_cells(session: Session, problems: Sequence[ColumnElement[bool]], device_model_id: int | None = None) -> CTE:
     """A row for each such pair; `problems`: conditions on joined `problems`. With a device model, its pairs alone.
 
-    Columns: problem_id, device_model_id, best_id (null: failed), ratio (library over ours), verdict, is_stale,
-    is_regressed, slowdown (over the best before it), at (when it was verified, or when the job was made).
+    Columns: problem_id, device_model_id, best_id (null: failed), ratio (library over ours), gain (default over ours),
+    verdict, is_stale, is_regressed, slowdown (over the best before it), at (when it was verified, or when the job was
+    made).
     """
     best, job = models.BestConfiguration, models.TuningJob
     of_model = [] if device_model_id is None else [best.device_model_id == device_model_id]
@@ -68,6 +69,7 @@ def _bests(
         best.device_model_id,
         best.id.label("best_id"),
         (best.library_ms / best.time_ms).label("ratio"),
+        (best.default_ms / best.time_ms).label("gain"),
         against_library().label("verdict"),
         is_stale.label("is_stale"),
         earlier.c.is_regressed,
@@ -100,6 +102,7 @@ def _failed(problems: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...
             job.problem_id,
             job.device_model_id,
             null(),
+            cast(null(), Float),
             cast(null(), Float),
             null(),
             literal(value=False),

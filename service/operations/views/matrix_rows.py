@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, literal, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -128,6 +128,16 @@ def problem_rows(
         ProblemRow(problem=problems[i].answer, family=problems[i].family, cells=[cells[i, slug] for slug in slugs])
         for i in ids
     ]
+
+
+def problem_cells(
+    session: Session, problem: ProblemAnswer, row_id: int | None, slugs: Sequence[str], memory: BestMemory | None
+) -> list[CellAnswer]:
+    """The cells of one problem on these device models; `row_id`: its row, None where nobody has tuned it."""
+    if row_id is not None:
+        return problem_rows(session, [row_id], literal(""), shown=slugs, memory=memory)[0].cells
+    answers = current_answers(session, [(problem, slug) for slug in slugs], memory)
+    return [_cell(slug, None, None, answer) for slug, answer in zip(slugs, answers, strict=True)]
 
 
 def _cell(

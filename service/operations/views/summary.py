@@ -22,6 +22,7 @@ class ModelSummary(Answer):
         description="Of the library's time over ours, over the problems that have both; above 1 ours is faster."
     )
     compared: int = Field(description="Problems with a time of the library.")
+    gain_over_default: float | None = Field(description="Geometric mean of the default's time over ours.")
     tuned: int
     counts: dict[CellStatus, int]
 
@@ -35,6 +36,7 @@ def summary_of(pairs: CTE) -> ScalarSelect[Any]:
             model.slug.label("device_model"),
             func.exp(func.avg(func.ln(pairs.c.ratio))).label("geometric_mean"),
             func.count(pairs.c.ratio).label("compared"),
+            func.exp(func.avg(func.ln(pairs.c.gain))).label("gain_over_default"),
             func.count(pairs.c.best_id).label("tuned"),
             func.jsonb_build_object(*counts).label("counts"),
         )

@@ -47,7 +47,7 @@ def test_ratios_are_drawn_with_their_intervals_and_lead_to_the_history(page, two
     (better,) = dots["better"]
     assert better["value"][:2] == [f"gemm m={SHAPES[0]['m']},n=100,k=784 float32", 2.0]
     assert better["value"][2] < 2.0 < better["value"][3]
-    assert better["href"].startswith("/history?kernel=gemm&shape=m=100,")
+    assert better["href"].startswith("/kernels/gemm/problem?shape=m=100,")
     assert [len(dots[verdict]) for verdict in ("same", "worse")] == [1, 1]
     assert options["yAxis"]["min"] < 0.8
     assert options["yAxis"]["max"] > 2.0

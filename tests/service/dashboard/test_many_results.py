@@ -27,7 +27,7 @@ PATHS = (
     "/compare",
     "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h100",
     "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h200&a_at=2026-11-01T00:00",
-    "/history?kernel=gemm&shape=m%3D1500,n%3D100,k%3D784",
+    "/kernels/gemm/problem?shape=m%3D1500,n%3D100,k%3D784",
     "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D1500,n%3D100,k%3D784",
     "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D999,n%3D100,k%3D784",
     "/jobs",

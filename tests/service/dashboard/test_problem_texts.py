@@ -21,7 +21,7 @@ PATHS = (
     "/studies/{study}",
     "/studies/{study}/trials/0",
     "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h200&show=all",
-    "/history?kernel=gemm&shape={shape}",
+    "/kernels/gemm/problem?shape={shape}",
     "/ask?kernel=gemm&device_model=nvidia-h200&shape={shape}",
     "/device-models/nvidia-h200",
 )

@@ -86,7 +86,7 @@ def test_accuracy_and_errors_are_shown(page, commit):
     commit(make)
     shown = page("/results")
     assert "accuracy=tf32" in shown
-    assert "error 0.250, library 0.500" in shown
+    assert "12\N{NO-BREAK SPACE}% of the allowed error, library 25\N{NO-BREAK SPACE}% of the allowed error" in shown
 
 
 def test_the_time_of_a_pack_stands_beside_the_time_that_leaves_it_out(page, commit):
@@ -125,7 +125,7 @@ def test_filters_stand_in_the_address(page, commit):
 
 def test_age_is_relative_with_the_exact_time_in_title(page, commit):
     commit(lambda rows: rows.best())
-    assert re.search(r'<time datetime="20\d\d-[^"]+" title="[^"]+ UTC">\d+ s ago</time>', page("/results"))
+    assert re.search(r'<time datetime="20\d\d-[^"]+" title="[^"]+ UTC" data-age>\d+ s ago</time>', page("/results"))
 
 
 def test_curl_line_works_as_it_is(client, page, commit):

@@ -27,7 +27,7 @@ PAGES = (
     "/kernels/gemm",
     "/webhooks/ci",
     "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h100&show=all",
-    "/history?kernel=gemm&shape=m%3D256%2Cn%3D100%2Ck%3D784",
+    "/kernels/gemm/problem?shape=m=256,n=100,k=784",
 )
 NOT_SORTED = ("Action", "drawn", "Changed", "Parameter", "Meaning", "Values")
 """Headings of buttons and drawings, of what changed beside its verdict, and of a declaration, which has its order."""
@@ -35,7 +35,16 @@ NOT_SORTED = ("Action", "drawn", "Changed", "Parameter", "Meaning", "Values")
 SHORT_LIST = '<section aria-labelledby="jobs-title">'
 """Of jobs on the overview: its headings lead to the whole list."""
 
+HISTORY = 'id="published"'
+"""Of a problem: the short tables around it have the order of the newest."""
+
 HEADING = re.compile(r'<th scope="col"([^>]*)>(.*?)</th>', re.DOTALL)
+
+
+def sorted_tables(shown: str) -> str:
+    """The part of a page with tables that can be sorted."""
+    _, is_problem, history = shown.partition(HISTORY)
+    return history.partition("</table>")[0] if is_problem else shown.partition(SHORT_LIST)[0]
 
 
 @pytest.fixture
@@ -64,7 +73,7 @@ def filled(commit):
 def test_every_heading_sorts_its_table_and_keeps_the_rest_of_the_address(page, filled, followed):
     """Every heading is a link; the first and the last of a page are followed, nightly all."""
     for path in PAGES:
-        shown = page(path.format(job=filled)).partition(SHORT_LIST)[0]
+        shown = sorted_tables(page(path.format(job=filled)))
         headings = [
             (rest, text) for rest, text in HEADING.findall(shown) if not any(map(text.__contains__, NOT_SORTED))
         ]
@@ -76,7 +85,7 @@ def test_every_heading_sorts_its_table_and_keeps_the_rest_of_the_address(page, f
             assert all(map(address.__contains__, filter(None, path.partition("?")[2].split("&")))), address
             if followed == "ends" and 0 < place < len(headings) - 1:
                 continue
-            again = page(address).partition(SHORT_LIST)[0]
+            again = sorted_tables(page(address))
             turned = [now for now, other in HEADING.findall(again) if plain(other) == plain(text)]
             assert any("aria-sort" in now for now in turned), (path, text)
             assert turned != [attributes] or "aria-sort" not in attributes, (path, text)
@@ -100,7 +109,7 @@ def test_demand_is_sorted_by_what_is_stored_and_by_its_answers(page, filled):
 
 def test_the_matrix_is_sorted_by_the_column_of_a_device_model(page, filled):
     def rows(path):
-        return re.findall(r'its history">(\d+) ', page(path))
+        return re.findall(r'<th scope="row"><a href="/kernels/gemm/problem[^>]+>(\d+) ', page(path))
 
     assert rows("/?kernel=gemm&order=-size")[::-1] == rows("/?kernel=gemm")
     assert rows("/?kernel=gemm&order=nvidia-h100&colour=default")[:2] in (["16", "256"], ["256", "16"])

@@ -80,13 +80,20 @@ def test_a_leap_day_comes():
     assert DueTimes.of("0 0 0 29 2 *", "UTC").after(at("2026-11-21")) == at("2028-02-29")
 
 
+def test_five_fields_are_those_of_cron_itself():
+    """At the full minute; what is kept has six."""
+    times = DueTimes.of("30 2 * * mon", "UTC")
+    assert times == DueTimes.of("0 30 2 * * mon", "UTC")
+    assert times.cron == "0 30 2 * * mon"
+
+
 @pytest.mark.parametrize(
     ("cron", "said"),
     [
-        ("", "six fields"),
-        ("* * * * *", "six fields (second minute hour day month weekday), not 5"),
+        ("", "five fields"),
+        ("* * * *", "five fields (minute hour day month weekday), or six with the second first, not 4"),
         ("0 0 0 1 1 * 2027", "not 7"),
-        ("@daily", "six fields"),
+        ("@daily", "five fields"),
         ("60 * * * * *", "60 is not a valid second; seconds go from 0 to 59."),
         ("0 61 * * * *", "61 is not a valid minute; minutes go from 0 to 59."),
         ("0 0 24 * * *", "24 is not a valid hour; hours go from 0 to 23."),
