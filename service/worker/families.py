@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.tables import current_tables, publish_table, wrong_anywhere
+from tilewright.service.operations.best.tables import current_tables, publish_job_table, wrong_anywhere
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -59,7 +59,7 @@ class FamilyRun:
 
         def write(session: Session) -> None:
             job = session.get_one(models.TuningJob, self.job.id)
-            table_id = publish_table(session, job, environment_id, document)
+            table_id = publish_job_table(session, job, environment_id, document)
             result = {"stopped_by": None, "table": table_id, "ranges": len(table.spans), "loss": document["loss"]}
             job_progress.end_job(session, job.id, self.epoch, JobState.DONE, result=result)
 
