@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
@@ -35,8 +36,8 @@ class FamilyRun:
         self.job, self.kernel, self.family, self.epoch, self.device = job, kernel, family, epoch, device
         self._stop, self._begun_s, self._is_cancelled = stop, time.monotonic(), False
 
-    def settle(self, environment_id: int, preparation: Preparation) -> Exit:
-        """Tunes, stores the table and ends the job; how this process should exit."""
+    def settle(self, environment_id: int, preparation: Preparation, first: Sequence[Configuration]) -> Exit:
+        """Tunes, stores the table and ends the job; how this process should exit. `first`: predicted configurations."""
         starts, barred = patiently(self._known)
         preparation.is_over()
         seconds = self.job.budget_seconds or settings().max_seconds
@@ -49,7 +50,7 @@ class FamilyRun:
                 self.family,
                 budget,
                 seed=self.job.seed,
-                starts=starts,
+                starts=[*starts, *first],
                 barred=barred,
                 hooks=hooks,
             )
