@@ -67,9 +67,12 @@ class DemandBuffer:
         """
         for answer in answers:
             if answer.match not in TUNED:
-                problem = RequestedProblem.of(answer.problem, device_model or answer.device_model)
-                if not self._is_left_out(problem, caller):
-                    self._add(problem, 1)
+                self.note_one(RequestedProblem.of(answer.problem, device_model or answer.device_model), caller)
+
+    def note_one(self, problem: RequestedProblem, caller: Caller | None = None) -> None:
+        """Counts one question that had no such answer."""
+        if not self._is_left_out(problem, caller):
+            self._add(problem, 1)
 
     def _is_left_out(self, problem: RequestedProblem, caller: Caller | None) -> bool:
         """Whether a read-only caller repeats the request while the earlier answer is still fresh, or a caller has

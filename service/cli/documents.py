@@ -159,11 +159,12 @@ def _print_import(answer: ImportAnswer, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
+    tables = f", {answer.tables} tables" if answer.tables else ""
     print_facts(
         [
             ("format", answer.format),
             ("origin", answer.origin),
-            ("added", f"{answer.studies} studies, {answer.trials} trials, {answer.best} best configurations"),
+            ("added", f"{answer.studies} studies, {answer.trials} trials, {answer.best} best configurations{tables}"),
             ("left out", None if answer.reasons else "nothing"),
             *(("left out", _reason(answer, reason, count)) for reason, count in answer.reasons.items()),
         ]
@@ -179,7 +180,7 @@ def _reason(answer: ImportAnswer, reason: Reason, count: int) -> str:
 
 def _check_import(answer: ImportAnswer) -> None:
     """Raises CommandError if nothing of the document is here, imported now or before."""
-    if answer.studies or Reason.ALREADY_HERE in answer.reasons:
+    if answer.studies or answer.tables or Reason.ALREADY_HERE in answer.reasons:
         return
     counts = ", ".join(f"{count} {reason.value}" for reason, count in answer.reasons.items())
     raise CommandError(f"nothing was imported: {counts or 'the document has no results'}")

@@ -224,4 +224,4 @@ def _requested(chosen: AttentionFilter) -> ComputedAnswers:
     """How the most requested problems are answered now."""
     with transaction() as session:
         asked = attention.requested(session, chosen)
-    return ComputedAnswers([(row.problem, row.device_model) for row in asked])
+    return ComputedAnswers([(row.problem.single, row.device_model) for row in asked])

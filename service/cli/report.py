@@ -129,6 +129,8 @@ def _match(best: BestAnswer) -> str:
     source = ""
     if best.match.value != "exact" and best.tuned_problem is not None:
         source = f", tuned for {describe(best.tuned_problem)}"
+    if best.sizes is not None:
+        source = f", for {best.sizes}"
     loss = ""
     if best.expected_loss:
         loss = f", expected {100 * best.expected_loss:.0f} % above the best possible time"

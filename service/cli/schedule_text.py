@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import print_facts, print_json
-from tilewright.service.operations.parse import parse_options, parse_shape
+from tilewright.service.operations.parse import parse_open_shape, parse_options
 
 if TYPE_CHECKING:
     from tilewright.service.operations.answers import ScheduleAnswer
@@ -62,7 +62,7 @@ def _problem(place: int, text: str) -> dict[str, Any]:
         raise CommandError(f'{reason} Example: "{PROBLEM_EXAMPLE}"', ExitCode.USAGE)
     return {
         "kernel": kernel,
-        "shape": parse_shape(words[0]),
+        "shape": parse_open_shape(words[0]),
         "options": parse_options(options),
         **({"dtype": dtypes[0]} if dtypes else {}),
     }

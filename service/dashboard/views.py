@@ -26,7 +26,6 @@ from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.best.results_table import ModelResults
 from tilewright.service.operations.best.tables import TableAnswer
-from tilewright.service.operations.parse import format_options
 from tilewright.service.operations.jobs.jobs import IMPORTED
 
 OPEN = frozenset({"queued", "running"})

@@ -55,6 +55,11 @@ class TunedFor(Answer):
         """Whether a size is a range."""
         return is_open(self.shape)
 
+    @property
+    def single(self) -> ProblemAnswer:
+        """The same as a problem; raises ValueError for a family."""
+        return ProblemAnswer(**self.model_dump())
+
 
 class ProblemAnswer(TunedFor):
     """Kernel, shape, dtype and every option with its value."""

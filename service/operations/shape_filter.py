@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, case, cast, or_
+from sqlalchemy import BigInteger, ColumnElement, case, cast, func, or_
+from sqlalchemy.dialects.postgresql import JSONPATH
 
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.parse import parse_shape
@@ -50,13 +51,24 @@ def of_sizes(sizes: Sequence[int], axes: Sequence[str]) -> ColumnElement[bool] |
     return shape.contains(dict(zip(axes, sizes, strict=True))) if len(sizes) == len(axes) else None
 
 
+def as_number(stored: ColumnElement[Any]) -> ColumnElement[int]:
+    """A size of a stored shape, `shape[axis].astext`, as a number; of a range its end."""
+    return cast(func.split_part(stored, ".", -1), BigInteger)
+
+
+def is_family() -> ColumnElement[bool]:
+    """Whether a joined problem is a family: a size of it is a range."""
+    ranges = cast('$.* ? (@.type() == "string")', JSONPATH)
+    return func.jsonb_path_exists(models.Problem.shape, ranges)
+
+
 def in_order(kernel: Any, shape: Any, dtype: Any) -> list[ColumnElement[Any]]:
     """The key that sorts problems: the kernel's name, the sizes in the order of its axes, the type."""
     declared = catalogue().kernels()
 
     def size(place: int) -> ColumnElement[Any]:
         own = ((one.name, one.axes[place]) for one in declared if len(one.axes) > place)
-        return case(*((kernel == name, cast(shape[axis].astext, BigInteger)) for name, axis in own))
+        return case(*((kernel == name, as_number(shape[axis].astext)) for name, axis in own))
 
     most = max((len(one.axes) for one in declared), default=0)
     return [kernel, *(size(place) for place in range(most)), dtype]

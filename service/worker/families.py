@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.best.tables import current_tables, publish_table, wrong_anywhere
+from tilewright.service.operations.best.tables import current_tables, publish_job_table, wrong_anywhere
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -35,8 +36,8 @@ class FamilyRun:
         self.job, self.kernel, self.family, self.epoch, self.device = job, kernel, family, epoch, device
         self._stop, self._begun_s, self._is_cancelled = stop, time.monotonic(), False
 
-    def settle(self, environment_id: int, preparation: Preparation) -> Exit:
-        """Tunes, stores the table and ends the job; how this process should exit."""
+    def settle(self, environment_id: int, preparation: Preparation, first: Sequence[Configuration]) -> Exit:
+        """Tunes, stores the table and ends the job; how this process should exit. `first`: predicted configurations."""
         starts, barred = patiently(self._known)
         preparation.is_over()
         seconds = self.job.budget_seconds or settings().max_seconds
@@ -49,7 +50,7 @@ class FamilyRun:
                 self.family,
                 budget,
                 seed=self.job.seed,
-                starts=starts,
+                starts=[*starts, *first],
                 barred=barred,
                 hooks=hooks,
             )
@@ -59,7 +60,7 @@ class FamilyRun:
 
         def write(session: Session) -> None:
             job = session.get_one(models.TuningJob, self.job.id)
-            table_id = publish_table(session, job, environment_id, document)
+            table_id = publish_job_table(session, job, environment_id, document)
             result = {"stopped_by": None, "table": table_id, "ranges": len(table.spans), "loss": document["loss"]}
             job_progress.end_job(session, job.id, self.epoch, JobState.DONE, result=result)
 

@@ -8,15 +8,20 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.priors import guess
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
+from tilewright.tuner.families.representative import spread
 from tilewright.tuner.loop.ahead import SHARE_OF_BUDGET
 
 logger = logging.getLogger(__name__)
+
+GUESSED_SIZES = 3
+"""Sizes of a family that are predicted: both ends and the middle."""
 
 MOST_S = 4.0
 """Longest wait for the prediction, from its start; it takes up to two seconds, while the device is opened."""
@@ -58,3 +63,13 @@ class FirstGuess:
             logger.warning("The prediction failed (%s); the search begins without it.", error)
             return []
         return [] if configuration is None else [configuration]
+
+
+def first_guesses(job: models.TuningJob, kernel: Kernel, asked: Problem | Family, device: str) -> list[FirstGuess]:
+    """Those of the job's problem, or of some sizes of its family; none where it has no room for them."""
+    if isinstance(asked, Family):
+        problems = [asked.exact(size) for size in spread(asked.low, asked.high, GUESSED_SIZES)]
+    else:
+        problems = [asked]
+    made = (FirstGuess.of(job, kernel, problem, device) for problem in problems)
+    return [guess for guess in made if guess is not None]

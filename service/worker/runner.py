@@ -38,7 +38,7 @@ from tilewright.service.store.patience import patiently
 from tilewright.service.worker.ending import Preparation, end
 from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.families import FamilyRun
-from tilewright.service.worker.first_guess import FirstGuess
+from tilewright.service.worker.first_guess import first_guesses
 from tilewright.service.worker.leases import Leases
 from tilewright.service.worker.lifeline import die_with
 from tilewright.service.worker.verification import verify_claimed
@@ -255,16 +255,16 @@ def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) 
     job, kernel, asked = assignment.job, assignment.kernel, assignment.asked
     try:
         entry = find_device(device_name)
-        guess = None if isinstance(asked, Family) else FirstGuess.of(job, kernel, asked, entry.uuid)
+        guesses = first_guesses(job, kernel, asked, entry.uuid)
         with (
             alone_on(entry),
             Preparation(job, epoch) as preparation,
             closing(open_device(device_name, assignment.compiler)) as device,
         ):
+            first = [start for guess in guesses for start in guess.starts()]
             if isinstance(asked, Family):
                 environment_id = patiently(lambda session: environment_of(session, job, kernel, device).id)
-                return FamilyRun(job, kernel, asked, epoch, device, stop).settle(environment_id, preparation)
-            first = guess.starts() if guess else []
+                return FamilyRun(job, kernel, asked, epoch, device, stop).settle(environment_id, preparation, first)
             job_run = Run(assignment, asked, epoch, device, stop, first=first, preparation=preparation)
             if job.verifies:
                 return verify_claimed(job_run)

@@ -9,7 +9,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
-from tilewright.service.operations.best.tables import publish_table
+from tilewright.service.operations.best.tables import publish_job_table
 from tilewright.service.operations.exchange.rows import device_model_id
 from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
@@ -177,7 +177,8 @@ class Rows:
             seconds=1.0,
         )
         job = self.job(registry.problem_row(self.session, family), device)
-        return publish_table(self.session, job, device.environment_id, json.loads(json.dumps(made.as_json(declared))))
+        document = json.loads(json.dumps(made.as_json(declared)))
+        return publish_job_table(self.session, job, device.environment_id, document)
 
     def trial_of(self, best) -> models.Trial:
         return self.session.get_one(models.Trial, best.trial_id)

@@ -100,7 +100,7 @@ def _answer(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, 
 def _predicted_ms(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
     """The time of the service's configuration for this very problem; of another shape's it says nothing."""
     answer = _answer(entry, answers)
-    return answer.get("time_ms") if answer.get("match") in {"exact", "predicted"} else None
+    return answer.get("time_ms") if answer.get("match") in {"exact", "range", "predicted"} else None
 
 
 def _api() -> ApiCalls:

@@ -183,7 +183,8 @@ class Runtime:
             return _pinned(kernel, problem, place, self._pinned[problem])
         if not problem.at_launch:
             choice = self._known(kernel, problem, place)
-            return choice and replace(choice, match="nearest" if choice.match == "exact" else choice.match, cubin=None)
+            is_of_one_size = choice is not None and choice.match in {"exact", "range"}
+            return choice and replace(choice, match="nearest" if is_of_one_size else choice.match, cubin=None)
         return self.predicted(kernel, problem, place)
 
     def _tabled(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:

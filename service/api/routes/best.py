@@ -15,13 +15,14 @@ from tilewright.service.api.best_answers import answered
 from tilewright.service.api.openapi import Responses, refuses
 from tilewright.service.api.parameters import BestQuery, IfNoneMatch, KernelName, TableQuery
 from tilewright.service.api.problem_types import INVALID, NO_CONFIGURATION, NOT_FOUND, UNAVAILABLE
-from tilewright.service.errors import CallerLeftError
+from tilewright.service.errors import CallerLeftError, NotFoundError
 from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.find import MAX_SHAPES, Asked
 from tilewright.service.operations.best.rows import EnvironmentFilter
 from tilewright.service.operations.best.tables import TableAnswer, find_table
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
 from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.parse import parse_open_shape, parse_options, parse_shape
 from tilewright.service.operations.registry import default_device_model
 from tilewright.service.operations.requests import Request as RequestBody
@@ -96,13 +97,21 @@ async def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequ
 
 
 @router.get("/{kernel}/table", operation_id="get_table", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
-def get_table(kernel: KernelName, query: Annotated[TableQuery, Query()]) -> TableAnswer:
-    """The table of a family: the configurations for every size of an axis, and the times that it rests on."""
+def get_table(request: Request, kernel: KernelName, query: Annotated[TableQuery, Query()]) -> TableAnswer:
+    """The table of a family: the configurations for every size of an axis, and the times that it rests on.
+
+    Where there is none, the request counts as demand for the family.
+    """
     declared = kernel_named(kernel)
     family = Family.of(declared, parse_open_shape(query.shape), query.dtype, parse_options(query.options))
     with transaction() as session:
         slug = query.device_model or default_device_model(session)
-        return find_table(session, declared, family, slug, EnvironmentFilter(query.driver, query.toolkit))
+        try:
+            return find_table(session, declared, family, slug, EnvironmentFilter(query.driver, query.toolkit))
+        except NotFoundError:
+            caller = request.scope.get("tilewright.caller")
+            request.app.state.demand.note_one(RequestedProblem.of(family, slug), caller)
+            raise
 
 
 async def _answers(

@@ -10,7 +10,7 @@ const tell = (text, path) => {
   place.append(" ", link);
 };
 
-/** `linear m=256,n=100,k=784 float32 activation=relu`: whole numbers are axes, other pairs are options. */
+/** `linear m=256,n=100,k=784 float32 activation=relu`: whole numbers are axes, as are ranges like 1..64; other pairs are options. */
 function problem(line) {
   const [kernel, ...words] = line.trim().split(/\s+/);
   const made = { kernel, shape: {}, options: {} };
@@ -18,6 +18,7 @@ function problem(line) {
     const [name, value] = pair.split("=", 2);
     if (value === undefined) made.dtype = name;
     else if (/^-?\d+$/.test(value)) made.shape[name] = Number(value);
+    else if (/^\d+\.\.\d+$/.test(value)) made.shape[name] = value;
     else made.options[name] = { true: true, false: false }[value] ?? value;
   }
   return made;

@@ -85,13 +85,21 @@ class TableAnswer(TunedFor):
     made_at: datetime
 
 
-def publish_table(session: Session, job: models.TuningJob, environment_id: int, document: Mapping[str, Any]) -> int:
-    """Stores the table of a job's family and returns its id.
+def publish_job_table(session: Session, job: models.TuningJob, environment_id: int, document: Mapping[str, Any]) -> int:
+    """Stores the table of a job's family and returns its id."""
+    # Two jobs of one family may end at once: the device model's row makes them take turns.
+    model = session.get_one(models.DeviceModel, job.device_model_id, with_for_update={"key_share": True})
+    return publish_table(session, (job.problem_id, model.id, environment_id), document, job.id)
+
+
+def publish_table(
+    session: Session, key: tuple[int, int, int], document: Mapping[str, Any], job_id: uuid.UUID | None = None
+) -> int:
+    """Stores a table under the ids of family, device model and environment, and returns its own.
 
     It supersedes those of the same family, device model and environment whose range lies within its own.
     """
-    # Two jobs of one family may end at once: the device model's row makes them take turns.
-    session.get_one(models.DeviceModel, job.device_model_id, with_for_update={"key_share": True})
+    columns = dict(zip(("problem_id", "device_model_id", "environment_id"), key, strict=True))
     low, high = document["ranges"][0]["low"], document["ranges"][-1]["high"]
     table, hashed = models.FamilyTable, document["family_hash"]
     table_id: int = session.scalars(select(func.nextval("family_tables_id_seq"))).one()
@@ -99,17 +107,26 @@ def publish_table(session: Session, job: models.TuningJob, environment_id: int, 
         update(table)
         .where(
             table.family_hash == hashed,
-            table.device_model_id == job.device_model_id,
-            table.environment_id == environment_id,
+            table.device_model_id == columns["device_model_id"],
+            table.environment_id == columns["environment_id"],
             table.superseded_by_id.is_(None),
             table.low >= low,
             table.high <= high,
         )
         .values(superseded_by_id=table_id)
     )
-    columns = {"problem_id": job.problem_id, "device_model_id": job.device_model_id, "environment_id": environment_id}
-    row = table(id=table_id, family_hash=hashed, low=low, high=high, job_id=job.id, document=document, **columns)
-    session.add(row)
+    session.add(
+        table(
+            id=table_id,
+            family_hash=hashed,
+            low=low,
+            high=high,
+            job_id=job_id,
+            document=dict(document),
+            made_at=datetime.fromisoformat(document["made_at"]),
+            **columns,
+        )
+    )
     session.flush()
     return table_id
 

@@ -14,7 +14,7 @@ from tilewright.service.operations.answers import Answer, Match
 from tilewright.service.operations.best_cache.current_answers import Answers, current_answers
 from tilewright.service.operations.demand.demand import DemandAnswer
 from tilewright.service.operations.jobs.jobs import OPEN
-from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.registry import catalogue, row_hash, tuned_for
 from tilewright.service.store import models
 
 
@@ -36,7 +36,10 @@ class AnsweredDemand(Answer):
 
 def answered(session: Session, rows: Sequence[DemandAnswer], known: Answers | None = None) -> list[AnsweredDemand]:
     """Each row with its answer of today, in their order; from `known` what that holds, the rest by few queries."""
-    current = current_answers(session, [(row.problem, row.device_model) for row in rows], known)
+    singles = [row for row in rows if not row.problem.is_family]
+    problems = [(row.problem.single, row.device_model) for row in singles]
+    found = iter(current_answers(session, problems, known))
+    current = [NO_TABLE if row.problem.is_family else next(found) for row in rows]
     jobs = open_jobs(session, {hashed for row in rows if (hashed := _hash(row)) is not None})
     made = []
     for row, answer in zip(rows, current, strict=True):
@@ -67,10 +70,14 @@ def open_jobs(session: Session, hashes: Collection[str]) -> dict[tuple[str | Non
     return {(problem_hash, slug): job_id for problem_hash, slug, job_id in session.execute(query)}
 
 
+NO_TABLE = "it has no table yet; its sizes are answered one by one"
+
+
 def _hash(row: DemandAnswer) -> str | None:
     """The problem's hash; None where the kernel no longer admits it."""
     kernel = catalogue().by_name.get(row.problem.kernel)
     try:
-        return kernel.problem(row.problem.shape, row.problem.dtype, row.problem.options).hash if kernel else None
+        asked = row.problem
+        return row_hash(tuned_for(kernel, asked.shape, asked.dtype, asked.options)) if kernel else None
     except InvalidProblemError:
         return None

@@ -15,13 +15,14 @@ from sqlalchemy import ColumnElement, func, select, text, tuple_
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
+from tilewright.service.operations.answers import Answer, Page, TunedFor
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.pages import cursor_content, invalid_cursor, ordering, packed_cursor
-from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.registry import catalogue, row_hash, tuned_for
 from tilewright.service.operations.requests import DemandJobs, JobRequest
 from tilewright.service.operations.shape_filter import in_order
 from tilewright.service.operations.staleness.standing import is_current
@@ -39,30 +40,30 @@ _CURSOR = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 
 @dataclass(frozen=True)
 class RequestedProblem:
-    """A problem that was asked for on a device model; hashable, to be counted."""
+    """A problem, or a family, that was asked for on a device model; hashable, to be counted."""
 
     device_model: str
     kernel: str
-    shape: tuple[tuple[str, int], ...]
+    shape: tuple[tuple[str, int | str], ...]
     dtype: str
     options: tuple[tuple[str, bool | str], ...]
 
     @classmethod
-    def of(cls, problem: ProblemAnswer | Problem, device_model: str) -> RequestedProblem:
-        """From the problem of an answer."""
+    def of(cls, problem: TunedFor | Problem | Family, device_model: str) -> RequestedProblem:
+        """From the problem of an answer, or the family of a question."""
         return cls(
             device_model,
             problem.kernel,
-            tuple((problem.stated_shape if isinstance(problem, Problem) else problem.shape).items()),
+            tuple((problem.shape if isinstance(problem, TunedFor) else problem.stated_shape).items()),
             problem.dtype,
             tuple(problem.options.items()),
         )
 
 
 class DemandAnswer(Answer):
-    """A requested problem that is not tuned, and how often it was requested."""
+    """A requested problem or family that is not tuned, and how often it was requested."""
 
-    problem: ProblemAnswer
+    problem: TunedFor
     device_model: str
     count: int = Field(description="Requests since it was first asked for.")
     first_asked_at: datetime
@@ -72,7 +73,7 @@ class DemandAnswer(Answer):
 class TunedDemand(Answer):
     """One requested problem with its job, or the reason why no job could be made."""
 
-    problem: ProblemAnswer
+    problem: TunedFor
     device_model: str
     count: int
     job_id: UUID | None
@@ -145,7 +146,7 @@ _EVICT = text(
 
 
 def _hash(kernel: Kernel, requested: RequestedProblem) -> str:
-    return kernel.problem(dict(requested.shape), requested.dtype, dict(requested.options)).hash
+    return row_hash(tuned_for(kernel, dict(requested.shape), requested.dtype, dict(requested.options)))
 
 
 def demand(
@@ -214,7 +215,9 @@ def unmet(
     skip: int = 0,
     ordered_by: Sequence[ColumnElement[Any]] = (models.Demand.count.desc(), models.Demand.id.desc()),
 ) -> Sequence[models.Demand]:
-    """The rows of requested problems without a current best on their device model, the most requested first."""
+    """The rows of requested problems without a current best on their device model, and of families that never had a
+    table there; the most requested first.
+    """
     table = models.Demand
     query = select(table).where(_is_unmet(), *conditions).options(joinedload(table.device_model))
     if kernel is not None:
@@ -226,14 +229,19 @@ def unmet(
 
 
 def _is_unmet() -> ColumnElement[bool]:
-    """Whether a requested problem has no current best on its device model."""
-    table, best, problem = models.Demand, models.BestConfiguration, models.Problem
+    """Whether a requested problem has no current best on its device model, and a family no table there."""
+    table, best, problem, tabled = models.Demand, models.BestConfiguration, models.Problem, models.FamilyTable
     known = (
         select(best.id)
         .join(problem, problem.id == best.problem_id)
         .where(problem.hash == table.problem_hash, best.device_model_id == table.device_model_id, is_current())
     )
-    return ~known.exists()
+    has_table = (
+        select(tabled.id)
+        .join(problem, problem.id == tabled.problem_id)
+        .where(problem.hash == table.problem_hash, tabled.device_model_id == table.device_model_id)
+    )
+    return ~known.exists() & ~has_table.exists()
 
 
 def count_unmet(session: Session) -> dict[str, int]:
@@ -255,7 +263,7 @@ def tune_top(
     return [tune_one(session, request, _problem(row), row.device_model.slug, row.count) for row in rows]
 
 
-def tune_one(session: Session, request: DemandJobs, problem: ProblemAnswer, slug: str, count: int) -> TunedDemand:
+def tune_one(session: Session, request: DemandJobs, problem: TunedFor, slug: str, count: int) -> TunedDemand:
     """A job for the problem, or the reason why none can be made; raises CeilingError."""
     job_id, is_new, refused = None, False, None
     try:
@@ -269,11 +277,11 @@ def tune_one(session: Session, request: DemandJobs, problem: ProblemAnswer, slug
     return TunedDemand(problem=problem, device_model=slug, count=count, job_id=job_id, is_new=is_new, refused=refused)
 
 
-def _problem(row: models.Demand) -> ProblemAnswer:
+def _problem(row: models.Demand) -> TunedFor:
     """The problem with its axes in the kernel's order, which JSONB forgets."""
     kernel = catalogue().by_name.get(row.kernel)
     shape = (kernel.ordered(row.shape) if kernel else {}) | row.shape
-    return ProblemAnswer(kernel=row.kernel, shape=shape, dtype=row.dtype, options=row.options)
+    return TunedFor(kernel=row.kernel, shape=shape, dtype=row.dtype, options=row.options)
 
 
 def _place(cursor: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from tilewright.kernels.problem import Limits
-from tilewright.service.operations.requests import Request
+from tilewright.service.operations.requests import Request, Size
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.outcome import Outcome
 
@@ -165,6 +165,51 @@ class StudyPart(Request):
         return self
 
 
+class SizeRangePart(Request):
+    """Sizes from `low` to `high` of a table, and the configuration that serves them."""
+
+    low: Count
+    high: Count
+    variant: Name
+    configuration: Values
+    source_hash: Hash
+    times_ms: Annotated[dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")], Milliseconds], Field(max_length=64)]
+    library: dict[Literal["faster"], bool] | None
+    verified_at: Annotated[list[Count], Field(max_length=64)]
+
+
+class MeasuredSizePart(Request):
+    """What was measured at one size of a table."""
+
+    size: Count
+    time_ms: Milliseconds
+    best_ms: Milliseconds
+    best: Annotated[str, Field(max_length=4096)]
+    library_ms: Milliseconds | None
+
+
+class TablePart(Request):
+    """A family's table on a device model in an environment (`tuner/families/table.py`)."""
+
+    kernel: Name
+    shape: Annotated[dict[Name, Size], Field(min_length=1, max_length=16)]
+    dtype: Name
+    options: Annotated[dict[Name, bool | Text], Field(max_length=16)]
+    at_launch: Name
+    format: Literal["tilewright-table/1"]
+    family_hash: Hash
+    device_model: Slug
+    environment: EnvironmentPart
+    ranges: Annotated[list[SizeRangePart], Field(min_length=1, max_length=64)]
+    loss: dict[Literal["mean", "largest"], Amount]
+    library: Text | None
+    measured: Annotated[list[MeasuredSizePart], Field(min_length=1, max_length=256)]
+    trials: Count
+    compilations: Count
+    seconds: Amount
+    made_at: AwareDatetime
+
+
 class Document(Request):
     """The document that an export writes."""
 
@@ -173,6 +218,7 @@ class Document(Request):
     created_at: datetime
     device_models: Annotated[list[DeviceModelPart], Field(max_length=1000)]
     studies: Annotated[list[StudyPart], Field(max_length=MAX_STUDIES)]
+    tables: Annotated[list[TablePart], Field(default_factory=list, max_length=MAX_STUDIES)]
     next_cursor: Text | None = None
 
 

@@ -104,7 +104,9 @@ def _document(selection: ExportSelection, after: int) -> Iterator[str]:
         # As many as were asked for: what follows is asked for by the cursor.
         last = after
     more = cursor_of(last) if last is not None and _has_more(selection, last) else None
-    yield f'{text}\n],"device_models":{compact(list(described.values()))},"next_cursor":{json.dumps(more)}}}\n'
+    tables = [] if more else _tables(selection, described)
+    listed = ',"tables":[\n' + ",\n".join(map(compact, tables)) + "\n]" if tables else ""
+    yield f'{text}\n]{listed},"device_models":{compact(list(described.values()))},"next_cursor":{json.dumps(more)}}}\n'
 
 
 def _piece(
@@ -120,6 +122,27 @@ def _piece(
                 described[row.device_model.slug] = device_model_part(row.device_model)
         studies = [_study(row, _trials(session, row) if selection.trials else [row.trial]) for row in rows]
     return studies, rows[-1].id if len(rows) == count else None
+
+
+def _tables(selection: ExportSelection, described: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The current tables of families that were tuned here; the last part of a document has them."""
+    table, problem = models.FamilyTable, models.Problem
+    query = (
+        select(table)
+        .join(table.environment)
+        .where(table.superseded_by_id.is_(None), models.Environment.origin.is_(None))
+        .options(joinedload(table.device_model))
+        .order_by(table.id)
+        .limit(MAX_STUDIES)
+    )
+    if selection.kernel is not None:
+        query = query.where(table.problem.has(problem.kernel.has(models.Kernel.name == selection.kernel)))
+    if selection.device_model is not None:
+        query = query.where(table.device_model.has(models.DeviceModel.slug == selection.device_model))
+    with transaction() as session:
+        rows = session.scalars(query).all()
+        described |= {row.device_model.slug: device_model_part(row.device_model) for row in rows}
+        return [row.document for row in rows]
 
 
 def _has_more(selection: ExportSelection, after: int) -> bool:

@@ -24,6 +24,7 @@ from tilewright.service.operations.exchange import rows as exchange_rows
 from tilewright.service.operations.exchange import write as exchange_write
 from tilewright.service.operations.exchange.checks import ImportContext, figures, least_of, refusal
 from tilewright.service.operations.exchange.document import BestPart
+from tilewright.service.operations.exchange.import_tables import import_tables
 from tilewright.service.operations.exchange.incoming import ImportOptions, IncomingDocument, IncomingStudy
 from tilewright.service.operations.exchange.read import read_document
 from tilewright.service.operations.exchange.report import ImportAnswer, ImportReport, Reason
@@ -51,7 +52,9 @@ def import_document(body: bytes, target: ImportOptions, *, dry_run: bool = False
     report = ImportReport()
     with suppress(_RolledBackError), transaction() as session:
         import_studies(session, incoming, report)
-        if dry_run or not report.studies:  # today's sources that nothing was taken over for are not kept
+        if dry_run or not (
+            report.studies or report.tables
+        ):  # today's sources that nothing was taken over for are not kept
             raise _RolledBackError
     return report.answer(incoming.format, incoming.origin, hashlib.sha256(body).hexdigest(), dry_run=dry_run)
 
@@ -63,6 +66,7 @@ def import_studies(session: Session, incoming: IncomingDocument, report: ImportR
     importer = _Importer(session, incoming, report)
     for start in range(0, len(incoming.studies), PIECE):
         importer.add(incoming.studies[start : start + PIECE])
+    import_tables(session, incoming, report)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.exchange.document import BestPart, Name, ProblemPart, Text, TrialPart
+from tilewright.service.operations.exchange.document import BestPart, Name, ProblemPart, TablePart, Text, TrialPart
 from tilewright.service.operations.exchange.report import printable
 from tilewright.service.operations.parse import parse_options, parse_renames, parse_shape
 from tilewright.service.operations.requests import Request
@@ -93,6 +93,7 @@ class IncomingDocument:
     origin: str
     studies: Sequence[IncomingStudy]
     device_models: Mapping[str, DeviceModel] = field(default_factory=dict)
+    tables: Sequence[TablePart] = ()
 
 
 def refused(error: ValidationError, pointer: str = "") -> InvalidRequestError:

@@ -90,4 +90,4 @@ def _ours(body: bytes, target: ImportOptions) -> IncomingDocument:
         )
         for place, study in enumerate(document.studies)
     ]
-    return IncomingDocument(FORMAT, target.origin, studies, described)
+    return IncomingDocument(FORMAT, target.origin, studies, described, document.tables)

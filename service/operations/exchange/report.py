@@ -54,6 +54,7 @@ class ImportAnswer(Answer):
     studies: int = Field(description="Studies to which something was added.")
     trials: int = Field(description="Trials added.")
     best: int = Field(description="Best configurations added.")
+    tables: int = Field(default=0, description="Tables of families added.")
     skipped: int = Field(description="Rows left out.")
     reasons: dict[Reason, int] = Field(description="The same by reason.")
     rows: list[SkippedRow] = Field(description=f"The first {MAX_ROWS} of them, and the first of each reason.")
@@ -66,6 +67,7 @@ class ImportReport:
     studies: int = 0
     trials: int = 0
     best: int = 0
+    tables: int = 0
     _reasons: Counter[Reason] = field(default_factory=Counter)
     _rows: list[SkippedRow] = field(default_factory=list)
 
@@ -85,6 +87,7 @@ class ImportReport:
             studies=self.studies,
             trials=self.trials,
             best=self.best,
+            tables=self.tables,
             skipped=sum(self._reasons.values()),
             reasons=dict(sorted(self._reasons.items())),
             rows=self._rows,

@@ -10,13 +10,14 @@ from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session, aliased, joinedload
 
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.service.errors import CeilingError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.demand.demand import unmet
 from tilewright.service.operations.exchange.checks import ImportContext
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.jobs.request import check_job
-from tilewright.service.operations.registry import catalogue, device_model_of, problem_row
+from tilewright.service.operations.registry import catalogue, device_model_of, problem_row, tuned_for
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.operations.staleness.standing import only_stale, perhaps_improvable, standings
 from tilewright.service.settings import settings
@@ -103,11 +104,12 @@ def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
     for row in unmet(session, [mine], kernel=schedule.kernel, limit=LOOKED_AT * (schedule.top or 0)):
         if row.kernel not in kernels or not _is_tunable(session, schedule, row.kernel, row):
             continue
-        problem = kernels[row.kernel].problem(row.shape, row.dtype, row.options)
+        asked = tuned_for(kernels[row.kernel], row.shape, row.dtype, row.options)
+        problem = asked.largest if isinstance(asked, Family) else asked
         query = BestQuery(kernels[row.kernel], problem, model.slug, model.limits)
         if ImportContext(query, model, ()).least_launch_ms > settings().demand_most_ms:
             continue
-        problem_id = problem_row(session, problem).id
+        problem_id = problem_row(session, asked).id
         if session.scalar(select(models.Problem.id).where(models.Problem.id == problem_id, *_is_free(schedule))):
             yield problem_id
 

@@ -132,11 +132,11 @@ def weight(pair: Pair) -> float:
 
 
 def requested(session: Session, chosen: AttentionFilter) -> list[DemandAnswer]:
-    """The requested problems that are looked at; none of a stand-in for a GPU."""
+    """The requested problems that are looked at; none of a stand-in for a GPU, and no families."""
     model = models.DeviceModel
     stand_ins = set(session.scalars(select(model.slug).where(model.kind == STAND_IN)))
     rows = demand(session, kernel=chosen.kernel, device_model=chosen.device_model, limit=MOST_REQUESTED).items
-    return [row for row in rows if row.device_model not in stand_ins]
+    return [row for row in rows if row.device_model not in stand_ins and not row.problem.is_family]
 
 
 def _found(session: Session, chosen: AttentionFilter, known: Answers | None) -> KnownPairs:
@@ -178,7 +178,7 @@ def _requested(row: AnsweredDemand, gains: Mapping[str, float]) -> Pair | None:
         gain = _saved(gains.get(asked.problem.kernel))
     times = "once" if asked.count == 1 else f"{asked.count:,} times"
     return Pair(
-        problem=asked.problem,
+        problem=asked.problem.single,
         problem_hash=problem_hash,
         device_model=asked.device_model,
         reasons=(AttentionReason(kind=AttentionKind.REQUESTED, text=f"{times}; answered with {answer}"),),

@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.best.against_library import AgainstLibrary, against_library
+from tilewright.service.operations.shape_filter import is_family
 from tilewright.service.operations.staleness.regressions import with_earlier
 from tilewright.service.operations.staleness.standing import is_current, with_staleness
 from tilewright.service.store import models
@@ -111,6 +112,6 @@ def _failed(problems: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...
             func.max(job.created_at),
         )
         .join(models.Problem, models.Problem.id == job.problem_id)
-        .where(*problems, job.state == JobState.FAILED, job.device_model_id.is_not(None), ~known.exists())
+        .where(*problems, job.state == JobState.FAILED, job.device_model_id.is_not(None), ~known.exists(), ~is_family())
         .group_by(job.problem_id, job.device_model_id)
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Integer, Text, and_, case, cast, func, literal, or_
+from sqlalchemy import ColumnElement, Text, and_, case, cast, func, literal, or_
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from tilewright.service.operations.shape_filter import as_number
 from tilewright.service.store import models
 
 FAMILIES = ("batches and views", "Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
@@ -24,7 +25,7 @@ RESNET = ((64, 576), (512, 4608))
 
 def family(axes: Sequence[str]) -> ColumnElement[str]:
     """The family of a joined problem whose kernel has these axes."""
-    sizes = {axis: cast(models.Problem.shape[axis].astext, Integer) for axis in axes}
+    sizes = {axis: as_number(models.Problem.shape[axis].astext) for axis in axes}
     shapes = list(sizes.values())
     is_square = and_(*(size == shapes[0] for size in shapes[1:])) if len(shapes) > 1 else literal(value=False)
     is_odd = or_(*(func.mod(size, ODD) != 0 for size in shapes))

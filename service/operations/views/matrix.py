@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import CTE, BigInteger, ColumnElement, Float, Select, case, cast, func, literal, select, true
+from sqlalchemy import CTE, ColumnElement, Float, Select, case, cast, func, literal, select, true
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
@@ -18,7 +18,7 @@ from tilewright.service.operations.answers import Page
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.catalog import kernel as kernel_declared
 from tilewright.service.operations.pages import cursor_content, invalid_cursor, packed_cursor
-from tilewright.service.operations.shape_filter import of_shape
+from tilewright.service.operations.shape_filter import as_number, of_shape
 from tilewright.service.operations.views.cells import CellStatus, has_status, known_cells
 from tilewright.service.operations.views.families import family
 from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_rows
@@ -185,7 +185,7 @@ def _ranked(
         case Order.RATIO:
             key = func.min(pairs.c.ratio).filter(counted)
         case Order.SIZE:
-            sizes = [func.ln(func.greatest(cast(problem.shape[axis].astext, BigInteger), 1)) for axis in axes]
+            sizes = [func.ln(func.greatest(as_number(problem.shape[axis].astext), 1)) for axis in axes]
             query = query.join(problem, problem.id == pairs.c.problem_id)
             key = func.max(sum(sizes[1:], sizes[0]))
         case Order.DEMAND:

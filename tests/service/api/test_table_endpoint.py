@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from uuid import UUID
+
 import pytest
 from factories import TILED_16, TILED_32, Rows
+from sqlalchemy import update
 
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
 
 SHAPE = {"m": "1..1024", "n": 512, "k": 512}
 TEXT = "m=1..1024,n=512,k=512"
@@ -89,3 +95,75 @@ def test_the_page_of_a_job_and_of_one_size_show_where_it_comes_from(client):
     assert "1..1024" in client.get(f"/jobs/{job['id']}").text
     asked = client.get("/ask", params={"kernel": "gemm", "device_model": "nvidia-h200", "shape": "m=70,n=512,k=512"})
     assert "m=65..1024" in asked.text
+
+
+def test_the_page_of_a_table_draws_it_and_the_kernels_page_leads_there(client):
+    first = made()
+    shown = client.get(f"/tables/{first}")
+    assert shown.status_code == 200
+    options = json.loads(
+        re.search(r'<script type="application/json" id="over-sizes-options">(.*?)</script>', shown.text)[1]
+    )
+    ours, fastest = options["series"]
+    assert [one["value"] for one in ours["data"]] == [[1, 1.0], [64, 9.0], [1024, 4.0]]
+    assert [mark["name"] for mark in ours["markLine"]["data"]] == ["2"]
+    assert [one["value"] for one in fastest["data"]] == [[64, 1.9]]
+    assert f'href="/tables/{first}"' in client.get("/kernels/gemm").text
+    second = made()
+    assert f'href="/tables/{second}"' in client.get(f"/tables/{first}").text
+    assert f'href="/tables/{first}"' not in client.get("/kernels/gemm").text
+    assert client.get("/tables/999").status_code == 404
+    assert client.get("/tables/99999999999999999999").status_code == 404
+
+
+def test_questions_for_a_table_that_is_missing_are_demand_for_one_family(client):
+    made()
+    other = "m=1..8192,n=256,k=512"
+    for shape in (other, other, TEXT):
+        client.get(TABLE, params={"shape": shape, "device_model": "nvidia-h200"})
+    client.get("/v1/kernels/gemm/best", params={"shape": "m=70,n=512,k=512"})  # of the table: nobody must tune it
+    client.app.state.demand.flush()
+    (row,) = client.get("/v1/demand").json()["items"]
+    assert (row["problem"]["shape"], row["count"]) == ({"m": "1..8192", "n": 256, "k": 512}, 2)
+    for sort in ("problem", "-requests", "answered"):
+        assert "m=1..8192,n=256,k=512" in client.get("/demand", params={"sort": sort}).text
+    assert client.get("/attention").status_code == client.get("/v1/attention").status_code == 200
+    (tuned,) = client.post("/v1/demand:tune?top=1", json={"budget": {"trials": 20}}).json()["items"]
+    job = client.get(f"/v1/jobs/{tuned['job_id']}").json()
+    assert (job["problem"]["shape"], job["state"]) == (row["problem"]["shape"], "queued")
+    with transaction() as session:
+        Rows(session).table({"m": "1..8192", "n": 256, "k": 512}, [(1, 8192, TILED_16)], TIMES)
+    assert client.get("/v1/demand").json()["items"] == []
+
+
+def test_a_schedule_tunes_the_families_that_are_in_demand(client):
+    made()
+    client.get(TABLE, params={"shape": "m=1..64,n=24,k=16"})
+    client.app.state.demand.flush()
+    body = {"name": "demand", "cron": "0 0 3 * * *", "target": "demand"}
+    schedule = client.post("/v1/schedules", json=body).json()
+    (job,) = client.post(f"/v1/schedules/{schedule['id']}/run", json={}).json()["items"]
+    assert job["problem"]["shape"] == {"m": "1..64", "n": 24, "k": 16}
+
+
+@pytest.mark.parametrize("path", ["/", "/?kernel=gemm&family=square", "/?kernel=gemm&shape=512", "/attention", "/jobs"])
+def test_a_failed_job_of_a_family_breaks_no_page(client, path):
+    made()
+    client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE})
+    with transaction() as session:
+        Rows(session).best()
+        session.execute(update(models.TuningJob).values(state="failed", error="no size was right"))
+    assert client.get(path).status_code == 200
+
+
+def test_the_page_of_a_family_job_leads_to_its_table(client):
+    table_id = made()
+    job = client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE}).json()
+    result = {"stopped_by": None, "table": table_id, "ranges": 2, "loss": {"mean": 0.01, "largest": 0.02}}
+    with transaction() as session:
+        own = models.TuningJob.id == UUID(job["id"])
+        session.execute(update(models.TuningJob).where(own).values(state="done", phase="finished", result=result))
+    shown = client.get(f"/jobs/{job['id']}").text
+    assert f'<a href="/tables/{table_id}">2 ranges</a>' in shown
+    assert "Nothing was measured" not in shown
+    assert client.get("/jobs").status_code == 200

@@ -59,3 +59,9 @@ def test_what_rests_on_shipped_records_says_so_and_which_to_use(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "predicted from shipped records of an NVIDIA H200 (…)" in shown
     assert "cuBLAS 13.1: 0.5 ms expected, not timed; use the library here: it may well be faster (0.50)" in shown
+
+
+def test_what_comes_from_a_table_names_the_sizes_that_it_serves(capsys):
+    more = {"match": Match.RANGE, "sizes": "m=65..1024", "expected_loss": 0.05}
+    print_best(answer().model_copy(update=more))
+    assert "range match, for m=65..1024, expected 5 % above the best possible time" in capsys.readouterr().out

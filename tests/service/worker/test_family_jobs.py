@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from fleet import Fleet
 from sqlalchemy import func, select
@@ -98,3 +101,16 @@ def test_a_dry_run_says_what_would_be_tuned_and_rows_are_of_one_range_each(rows)
     jobs = [request_job(rows.session, request)[0], request_job(rows.session, JobRequest(kernel="gemm", **wanted()))[0]]
     assert [job.problem.options.get("batch_invariant", False) for job in jobs] == [True, False]
     assert len({job.id for job in jobs}) == 2
+
+
+@pytest.mark.faults
+def test_a_job_whose_process_dies_begins_anew_and_stores_one_table(fleet):
+    fleet.start_worker()
+    fleet.wait_for_device()
+    job = fleet.request(**wanted())
+    fleet.wait_for_trials(job, 1)
+    for pid in fleet.runner_pids(job):
+        os.kill(pid, signal.SIGKILL)
+    done = fleet.wait_for_state(job, "done", "failed")
+    assert (done.state, done.error, done.epoch) == ("done", None, 2)
+    assert [one.job_id for one in tables(fleet)] == [job]

@@ -12,6 +12,7 @@ from sampling import EXHAUSTIVE
 from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.family import Family
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
 from tilewright.service.store.models import Study, TuningJob
@@ -68,6 +69,15 @@ def test_a_job_that_could_not_try_it_asks_for_none(monkeypatch, trials, done, is
     job = TuningJob(budget_trials=trials, trials_done=done)
     made = FirstGuess.of(job, GEMM, GEMM.problem(ASKED), "CPU-1")
     assert ([] if made is None else made.starts()) == ([FOUND] if is_made else [])
+
+
+@pytest.mark.usefixtures("configured")
+def test_of_a_family_both_ends_and_the_middle_are_predicted(monkeypatch):
+    monkeypatch.setattr(first_guess, "guess", lambda _reading, _kernel, problem, *_: TILED[problem.shape["m"] % 5])
+    monkeypatch.setattr(first_guess, "MOST_S", PATIENCE_S)
+    family = Family.of(GEMM, {**ASKED, "m": "1..64"})
+    made = first_guess.first_guesses(TuningJob(budget_trials=100, trials_done=0), GEMM, family, "CPU-1")
+    assert [one.starts() for one in made] == [[TILED[size % 5]] for size in (1, 8, 64)]
 
 
 WITHOUT_HURRY = """

@@ -95,7 +95,7 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
                     model.get_submodule(one)
         return Lock(
             {one.problem: one.configuration for one in kept},
-            {one.problem: one.match for one in kept if one.match in UNVERIFIED},
+            {one.problem: one.match for one in kept if one.match in UNVERIFIED | {"range"}},
             sorted({f"{one.problem.kernel}'s {one.configuration.variant}" for one in kept if one.is_corrected}),
             stands,
             bool(body["with_gradients"]),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from best_in_memory import GEMM, answer, ask, committed, from_database, told
 from every_best import WIDE
-from factories import NEW, SHAPE
+from factories import NEW, SHAPE, TILED_16, TILED_32
 from sqlalchemy import text
 from waiting import until
 
@@ -117,3 +117,15 @@ def test_many_rows_of_one_statement_are_seen_too(tuned):
         )
     until(lambda: (found := answer(tuned)) and found.ties == 3)
     assert told(tuned) == from_database()
+
+
+def test_a_table_answers_for_its_sizes_and_the_next_one_in_its_place(client, tuned):
+    size, family, times = SHAPE | {"m": 307}, SHAPE | {"m": "1..512"}, {1: 1.0, 512: 2.0}
+    before = ask(client, size).json()
+    assert before["match"] not in {"exact", "range"}
+    for configuration in (TILED_16, TILED_32):
+        with committed() as rows:
+            rows.table(family, [(1, 512, configuration)], {configuration: times})
+        wanted = "range", dict(configuration.items)
+        until(lambda: ((now := ask(client, size).json())["match"], now["configuration"]) == wanted)  # noqa: B023 - at once
+        assert told(tuned, size).sizes == "m=1..512"
