@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -190,3 +192,25 @@ def test_a_search_begins_when_its_starts_are_compiled_and_the_next_ones_are_mean
     ahead = ["8"] * variants + ["16"] * variants
     searched = [f"told of {variants}", *["waited"] * variants, first, "closed"]
     assert events[: len(ahead) + len(searched)] == ahead + searched
+
+
+WITHOUT_OPTUNA = """
+import sys, warnings
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "optuna":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+warnings.simplefilter("ignore")
+import torch, tilewright.torch as tw
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+with torch.no_grad():
+    print(tw.accelerate(model, torch.randn(8, 64), tune="now", tune_seconds=1))
+"""
+
+
+def test_a_light_installation_says_what_tuning_needs():
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_OPTUNA], capture_output=True, text=True, check=True)
+    assert "tuning needs optuna: pip install 'tilewright[service]'" in ended.stdout

@@ -39,6 +39,7 @@ def tune_now(
     """
     try:
         from tilewright.tuner.devices.local import open_device  # noqa: PLC0415 - a light installation may lack its needs
+        from tilewright.tuner.loop import tune as _  # noqa: F401, PLC0415 - as above, what the sessions import
     except ImportError as error:
         raise TunerError(f"tuning needs {error.name}: pip install 'tilewright[service]'") from error
     failures = dict[Problem, str]()
