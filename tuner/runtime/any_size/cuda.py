@@ -7,13 +7,20 @@ ahead or take microseconds, no compilation, no allocation.
 from __future__ import annotations
 
 import ctypes
+import os
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.variant import KEPT_SUMMARY_BYTES
+from tilewright.tuner.compile.cache import CubinCache, default_folder
+from tilewright.tuner.compile.compilation import Compilation, arch_of
+from tilewright.tuner.compile.compiler import default_compiler
+from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cuda.driver import DriverError, call, function
+from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.places import Places
 from tilewright.tuner.runtime.any_size.ranges import Ranges
@@ -138,12 +145,26 @@ class LoadedFamily:
 
     def prepare(self) -> None:
         """Loads all ranges; computes the grids of each within it."""
+        self._compile_ahead()
         low = self._family.low
         for number, one in enumerate(self.ranges.ranges):
             kernel = self.kernel_of(number)
             kernel.geometry.prepare(low, one.high)
             self.workspaces.reserve(max(map(kernel.geometry.workspace_bytes, (low, one.high))))
             low = one.high + 1
+
+    def _compile_ahead(self) -> None:
+        """Compiles what is in no cache in several processes: a compiler does one thing at a time within a process."""
+        arch, cache = arch_of(self.place.limits.compute_capability), CubinCache(default_folder())
+        chosen = {one.choice.configuration for one in self.ranges.ranges if one.choice.cubin is None}
+        compiler, largest = default_compiler(), self._family.largest
+        works = [Compilation.of(self._kernel, largest, one, arch, compiler) for one in chosen]
+        missing = [work for work in works if cache.get(work.key()) is None]
+        if len(missing) > 1:
+            with CompilePool(min(len(missing), len(os.sched_getaffinity(0))), cache) as pool:
+                for compiled in [pool.submit(work) for work in missing]:
+                    with suppress(TrialFailure, TunerError):  # what loads it says so
+                        compiled.result()
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
         """Packs the operand for each range's configuration; those of one variant share what is kept."""
