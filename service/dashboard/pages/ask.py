@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.dashboard import formatting, snippets, views
 from tilewright.service.dashboard.launch_snippets import launches
@@ -18,8 +19,9 @@ from tilewright.service.operations import DEFAULT_PRIORITY, catalog, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer, Match
 from tilewright.service.operations.best.find import Asked
 from tilewright.service.operations.best.results import settled
+from tilewright.service.operations.best.tables import find_table
 from tilewright.service.operations.caller import Scope
-from tilewright.service.operations.parse import format_shape, parse_options
+from tilewright.service.operations.parse import format_shape, parse_open_shape, parse_options
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.shape_filter import shape_of
 from tilewright.service.operations.transaction import transaction
@@ -54,8 +56,8 @@ async def ask(
     shape: Text = None,
     dtype: Text = None,
     options: Text = None,
-) -> HTMLResponse:
-    """The form; with a shape, the answer below it."""
+) -> Response:
+    """The form; with a shape, the answer below it; with a range of sizes the page of its table."""
     names = sorted(catalogue().by_name)
     chosen = catalogue().by_name.get(kernel or ("gemm" if "gemm" in names else names[0]))
     models = await run_in_threadpool(_models)
@@ -63,7 +65,10 @@ async def ask(
     answer, refusal = None, None
     if shape and slug:
         try:
-            best = await _best(request, (kernel or "gemm", slug, shape, dtype or "float32", options))
+            query = (kernel or "gemm", slug, shape, dtype or "float32", options)
+            if ".." in shape:
+                return RedirectResponse(f"/tables/{await run_in_threadpool(_table_of, query)}", status_code=303)
+            best = await _best(request, query)
             answer = await run_in_threadpool(_answer, request, best, slug, models)
         except CallerLeftError:
             return HTMLResponse(status_code=CALLER_LEFT)
@@ -90,6 +95,15 @@ async def ask(
 def _models() -> list[DeviceModelAnswer]:
     with transaction() as session:
         return sorted(registry.device_models(session), key=lambda model: (model.kind == "cpu", model.slug))
+
+
+def _table_of(query: tuple[str, str, str, str, str | None]) -> int | None:
+    """The id of the family's table; raises like `find_table`."""
+    name, slug, shape, dtype, options = query
+    declared = catalog.kernel_named(name)
+    family = Family.of(declared, parse_open_shape(shape), dtype, parse_options(options))
+    with transaction() as session:
+        return find_table(session, declared, family, slug).id
 
 
 async def _best(request: Request, query: tuple[str, str, str, str, str | None]) -> BestAnswer:

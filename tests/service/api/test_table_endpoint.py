@@ -93,8 +93,12 @@ def test_the_page_of_a_job_and_of_one_size_show_where_it_comes_from(client):
     made()
     job = client.post("/v1/jobs", json={"kernel": "gemm", "shape": SHAPE}).json()
     assert "1..1024" in client.get(f"/jobs/{job['id']}").text
-    asked = client.get("/ask", params={"kernel": "gemm", "device_model": "nvidia-h200", "shape": "m=70,n=512,k=512"})
-    assert "m=65..1024" in asked.text
+    query = {"kernel": "gemm", "device_model": "nvidia-h200"}
+    assert "m=65..1024" in client.get("/ask", params=query | {"shape": "m=70,n=512,k=512"}).text
+    whole = client.get("/ask", params=query | {"shape": TEXT}, follow_redirects=False)
+    assert (whole.status_code, whole.headers["location"].startswith("/tables/")) == (303, True)
+    missing = client.get("/ask", params=query | {"shape": "m=1..9,n=8,k=8"})
+    assert (missing.status_code, "tilewright tune gemm --shape m=1..9,n=8,k=8" in missing.text) == (422, True)
 
 
 def test_the_page_of_a_table_draws_it_and_the_kernels_page_leads_there(client):

@@ -76,3 +76,15 @@ def test_one_size_from_a_table_is_checked_at_its_first_use_as_its_code_is_anothe
     assert runtime.first_use(gemm, problem, place, choice) is not None
     family = Family.of(gemm, {"m": "1..64", "n": 24, "k": 40})
     assert runtime.first_use(gemm, family.largest, place, choice) is None
+
+
+def test_rows_that_must_not_depend_on_each_other_have_a_table_of_their_own(tabled, tmp_path):
+    cpu = CpuDevice()
+    with transaction() as session:
+        more = {"model": cpu.model, "environment": cpu.environment, "options": {"batch_invariant": True}}
+        Rows(session).table({"m": "1..64", "n": 24, "k": 40}, [(1, 64, TILED_32)], TIMES, **more)
+    cpu.close()
+    runtime = Runtime(url=tabled.url, answers=AnswerCache(tmp_path), service_limit_s=20, shipped_records=False)
+    (only,) = runtime.best("gemm", n=24, k=40, batch_invariant=True, device="cpu").ranges().ranges
+    assert (only.choice.origin, only.choice.configuration) == ("table", TILED_32)
+    assert len(runtime.best("gemm", n=24, k=40, device="cpu").ranges()) == 2
