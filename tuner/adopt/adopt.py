@@ -174,7 +174,7 @@ def made_from(
     notes += found.notes
     notes += [f"{one} is all zeros and is read: random numbers take their place" for one in declaration.zero_inputs]
     notes += [f"{one}: {OF_PARTS}" for one in declaration.parts]
-    notes += [f"{one} is a texture object now, which the function takes last" for one in record["textures"]]
+    notes += [f"{one} is a texture object now, which the function takes last" for one in record.get("textures", ())]
     if not declaration.knows_shared_bytes:
         notes.append("its static shared memory could not be told: declare static_shared_bytes")
     if not declaration.is_for_any_size:
