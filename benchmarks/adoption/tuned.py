@@ -3,7 +3,8 @@
     python benchmarks/adoption/tuned.py NAME=SCRIPT.py … [--seconds 4] [--strategy adaptive_tabu_greywolf]
 
 Needs a GPU, Kernel Tuner and what its scripts need. For each call the adopted kernel is tuned first, for `--seconds`
-and its finals; `ours_s` counts from opening the device to the settled winner. Kernel Tuner then has as many seconds for
+and its finals; `ours_s` counts from opening the device to the settled winner, `prepared_s` to the beginning of the
+search. Kernel Tuner then has as many seconds for
 all of its `tune_kernel`, with the script's own arguments beside the strategy. `ours_ms` and `kernel_tuner_ms` are both
 winners' times by one clock, ours, in rounds that take turns; `ratio` is the second over the first, with its 95 %
 interval. A winner of Kernel Tuner's that our verification finds wrong says so in `kernel_tuner_is_wrong`.
@@ -130,11 +131,13 @@ def row_of(script: Script, call: Row, options: argparse.Namespace) -> Row:
     try:
         bench = device.bench(kernel, problem, 1)
         space = kernel.space(problem, device.model.limits)
+        prepared_s = time.monotonic() - begun
         result = tune(bench, kernel, space, Budget(seconds=options.seconds), seed=1, hooks=Hooks(count))
         row |= {
             "shape": problem.stated_shape,
             "space": len(space),
             "trials": trials,
+            "prepared_s": prepared_s,
             "ours_s": time.monotonic() - begun,
         }
         fixed = {name: size for name, size in problem.shape.items() if name in ready["names"]}

@@ -20,6 +20,7 @@ from tilewright.tuner.adopt.declaration import Declaration
 from tilewright.tuner.adopt.host_function import with_kernel_of_host
 from tilewright.tuner.adopt.meaning import candidates, meaning, posed
 from tilewright.tuner.adopt.run import AdoptionError, intercepted
+from tilewright.tuner.adopt.run_answers import with_answers
 from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut
 from tilewright.tuner.adopt.textures import with_texture_objects
 from tilewright.tuner.cuda_source.proposed import unique_name
@@ -152,6 +153,8 @@ def made_from(
         reason = str(error)
     if reason:
         return Adopted(number, kernel_name, None, reason)
+    if record.get("answer_run"):
+        record = with_answers(record, run, lambda call, inside: _folder_of(call, run, inside, others))
     kept = [flag for flag in record["flags"] if not USELESS_FLAGS.fullmatch(flag)]
     notes = [*record["notes"]]
     if len(kept) < len(record["flags"]):
@@ -174,12 +177,20 @@ def made_from(
     notes += found.notes
     notes += [f"{one} is all zeros and is read: random numbers take their place" for one in declaration.zero_inputs]
     notes += [f"{one}: {OF_PARTS}" for one in declaration.parts]
-    notes += [f"{one} is a texture object now, which the function takes last" for one in record["textures"]]
+    notes += [f"{one} is a texture object now, which the function takes last" for one in record.get("textures", ())]
     if not declaration.knows_shared_bytes:
         notes.append("its static shared memory could not be told: declare static_shared_bytes")
     if not declaration.is_for_any_size:
         notes.append("for this size only")
     return Adopted(number, kernel_name, folder, "", tuple(notes))
+
+
+def _folder_of(record: Mapping[str, Any], run: Path, inside: Path, others: Sequence[Path]) -> Path:
+    """The folder of a call, made inside another; raises AdoptionError."""
+    one = made_from(0, record, run, inside, set(), others)
+    if one.folder is None:
+        raise AdoptionError(one.refused)
+    return one.folder
 
 
 def _write(record: Mapping[str, Any], folder: Path, run: Path) -> Declaration:

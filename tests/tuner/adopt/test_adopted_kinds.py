@@ -195,3 +195,35 @@ def test_the_kernel_that_a_function_of_the_host_launches(tmp_path, launch, said,
         assert "w[2] = {\n2.5e-01f, 7.5e-01f}" in (call.folder / "scaled.cu").read_text()
         assert [one.values for one in variant.parameters] == [(32, 64), (1,)]
         assert verifications(call.folder) == {32: True, 64: True}
+
+
+BESIDE = """
+import numpy as np
+from kernel_tuner import run_kernel, tune_kernel
+
+naive = "__global__ void naive(float *y, const float *x) { int i = blockIdx.x * block_size_x + threadIdx.x; "
+naive += "y[i] = x[i]; }"
+x = np.random.randn(1024).astype(np.float32)
+y, *_ = run_kernel("naive", NAIVE, 1024, [np.zeros_like(x), x], {"block_size_x": 64})
+fast = naive.replace("naive", "fast").replace("= x[i]", "= x[i] * (block_size_x == 32 ? 2 : 1)")
+tune_kernel("fast", fast, 1024, [np.zeros_like(x), x], {"block_size_x": [32, 64, 128]}, answer=[ANSWER, None])
+"""
+
+
+def test_an_answer_that_run_kernel_computes_is_computed_on_the_cpu(tmp_path, verifications):
+    call = adopted(tmp_path, BESIDE.replace("NAIVE", "naive").replace("ANSWER", "y"))[-1]
+    assert "the answer is what naive computes on the CPU device" in call.notes
+    assert verifications(call.folder) == {32: False, 64: True, 128: True}
+
+
+@pytest.mark.parametrize(
+    ("naive", "answer", "said"),
+    [
+        ("naive", "2 * y", "the answer is what another kernel computes, which was not run"),
+        ("naive.replace('x[i]', 'no_such[i]')", "y", "which failed on the CPU device: it is not taken over"),
+    ],
+)
+def test_an_answer_that_cannot_be_computed_is_left_out_with_a_note(tmp_path, naive, answer, said):
+    call = adopted(tmp_path, BESIDE.replace("NAIVE", naive).replace("ANSWER", answer))[-1]
+    assert any(said in note for note in call.notes)
+    assert own_kernel(call.folder).check is None

@@ -72,7 +72,10 @@ class Interception:
         options |= dict(zip(POSITIONAL["run_kernel"], given, strict=False))
         self._record("run_kernel", options)
         arguments = options.get("arguments") or ()
-        return [np.array(one).view(FromKernel) if isinstance(one, np.ndarray) else one for one in arguments]
+        return [
+            FromKernel.of(one, options, place) if isinstance(one, np.ndarray) else one
+            for place, one in enumerate(arguments)
+        ]
 
     def python_kernel(self, *given: Any, **options: Any) -> Callable[..., Any]:
         """A kernel that can be called, and runs nothing."""

@@ -63,7 +63,7 @@ class Call:
         if any(name.startswith("nvml_") for name in values):
             self.notes.append("clocks and power limits (nvml_…) are not tuned")
 
-    def record(self, folder: Path, number: int) -> dict[str, Any]:
+    def record(self, folder: Path, number: int | str) -> dict[str, Any]:
         """Plain data; files go into the folder. Raises UnclearError where no declaration can say it."""
         self._refuse()
         record = {
@@ -202,7 +202,7 @@ class Call:
             return self.functions.called(size, "shared_bytes", "smem_args")
         return f"int({self.functions.expression(size, 'smem_args')})" if isinstance(size, str) else str(int(size))
 
-    def _argument(self, place: int, argument: Any, folder: Path, number: int) -> dict[str, Any]:
+    def _argument(self, place: int, argument: Any, folder: Path, number: int | str) -> dict[str, Any]:
         if isinstance(argument, TunablePrecision):
             return self._argument(place, argument.array, folder, number) | {"has_own_dtype": False}
         array = _as_numpy(argument)
@@ -226,7 +226,7 @@ class Call:
             raise UnclearError(f"{reason}: allow as many by --contents-limit") from large
         return {"kind": "tensor", "dtype": array.dtype.name, "shape": list(array.shape), "contents": contents}
 
-    def _textures(self, folder: Path, number: int) -> dict[str, Any]:
+    def _textures(self, folder: Path, number: int | str) -> dict[str, Any]:
         """What each texture reference reads, and how, as PyCUDA sets it by default."""
         found = {}
         for place, (name, given) in enumerate((self.options.get("texmem_args") or {}).items(), len(self._arguments)):
@@ -251,10 +251,13 @@ class Call:
                 found[place] = initialiser(str(place), one)
         return found
 
-    def _answer(self, folder: Path, number: int) -> dict[str, Any]:
+    def _answer(self, folder: Path, number: int | str) -> dict[str, Any]:
         answer, verify = self.options.get("answer"), self.options.get("verify")
         atol = self.options.get("atol", 1e-6)
+        run = None
         if answer is not None and any(isinstance(one, FromKernel | Anything) for one in answer):
+            run = self._run_of(answer, folder, number)
+        if run is None and answer is not None and any(isinstance(one, FromKernel | Anything) for one in answer):
             self.notes.append("the answer is what another kernel computes, which was not run: it is not taken over")
             answer = None
             if verify is not None:
@@ -264,7 +267,7 @@ class Call:
         files: list[str | None] = []
         for place, expected in enumerate(answer or [None] * len(self._arguments)):
             files.append(None if expected is None else f"call{number}_answer{place}.npy")
-            if expected is not None:
+            if expected is not None and not isinstance(expected, FromKernel):
                 array = np.asarray(_as_numpy(expected))
                 np.save(folder / str(files[-1]), array)
         name = None
@@ -275,7 +278,26 @@ class Call:
                 self.notes.append(f"verify is not taken over ({unreadable}), nor the answer")
                 files = []
         takes_atol = verify is not None and "atol" in inspect.signature(verify).parameters
-        return {"answer": files or None, "verify": name, "atol": float(atol), "verify_takes_atol": takes_atol}
+        return {
+            "answer": files or None,
+            "verify": name,
+            "atol": float(atol),
+            "verify_takes_atol": takes_atol,
+            "answer_run": run,
+        }
+
+    def _run_of(self, answer: Any, folder: Path, number: int | str) -> dict[str, Any] | None:
+        """The call of `run_kernel` that the answer is from, on the very arrays; `places`: which argument is which."""
+        origins = {place: one.origin for place, one in enumerate(answer) if isinstance(one, FromKernel)}
+        known = [one for one in origins.values() if one is not None]
+        if len(known) < len(origins) or len({id(options) for options, _ in known}) != 1:
+            return None
+        options = known[0][0]
+        try:
+            record = Call("run_kernel", {**options, "answer": ()}, self._limit_bytes).record(folder, f"{number}run")
+        except UnclearError:
+            return None
+        return {**record, "answer": None, "places": {place: one[1] for place, one in origins.items() if one}}
 
     def _defines(self) -> dict[str, str] | None:
         """The macros beside those of the parameters, as text of C; None where the script says nothing of them."""
@@ -316,7 +338,16 @@ def _with_sources(text: str, folder: Path) -> str:
 
 
 class FromKernel(np.ndarray[Any, Any]):
-    """An array that `run_kernel` would have computed."""
+    """An array that `run_kernel` would have computed; `origin`: its options and the argument's place, of no view."""
+
+    origin: tuple[dict[str, Any], int] | None = None
+
+    @classmethod
+    def of(cls, array: Any, options: dict[str, Any], place: int) -> FromKernel:
+        """The argument as it was."""
+        made = np.array(array).view(cls)
+        made.origin = options, place
+        return made
 
 
 def initialiser(name: str, given: Any) -> str:
