@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import own_kernel
 from tilewright.tuner.adopt.declaration import Declaration
 from tilewright.tuner.adopt.host_function import with_kernel_of_host
-from tilewright.tuner.adopt.meaning import candidates, meaning, posed
+from tilewright.tuner.adopt.meaning import LIMIT_S, candidates, meaning, posed
 from tilewright.tuner.adopt.run import AdoptionError, intercepted
 from tilewright.tuner.adopt.run_answers import with_answers
 from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut
@@ -71,10 +72,11 @@ def adopt(
         is_tuned = any(not record["is_run"] for record in calls.records)
         taken = set(catalogue().by_name)
         adopted = []
+        until = time.monotonic() + LIMIT_S
         for number, record in _joined(list(enumerate(calls.records, 1))):
             if is_tuned and record["is_run"]:
                 continue
-            one = made_from(number, record, run, made, taken, others)
+            one = made_from(number, record, run, made, taken, others, limit_s=until - time.monotonic())
             adopted.append(one)
             if one.folder is not None:
                 taken.add(one.folder.name)
@@ -140,9 +142,16 @@ def _upwards(folder: Path) -> list[Path]:
 
 
 def made_from(
-    number: int, record: Mapping[str, Any], run: Path, made: Path, taken: Collection[str], others: Sequence[Path]
+    number: int,
+    record: Mapping[str, Any],
+    run: Path,
+    made: Path,
+    taken: Collection[str],
+    others: Sequence[Path],
+    *,
+    limit_s: float = LIMIT_S,
 ) -> Adopted:
-    """One call's folder in `made`; its files of arrays are in `run`."""
+    """One call's folder in `made`; its files of arrays are in `run`. What parameters mean is compared for `limit_s`."""
     kernel_name = record["kernel_name"]
     reason = record.get("refused")
     try:
@@ -164,7 +173,7 @@ def made_from(
     folder = made / unique_name(kernel_name, taken)
     try:
         declaration = _write(record, folder, run)
-        found = meaning(own_kernel(folder, others), candidates(record))
+        found = meaning(own_kernel(folder, others), candidates(record), limit_s)
         if found.changing:
             shutil.rmtree(folder)
             declaration = _write(posed(record, found.changing), folder, run)

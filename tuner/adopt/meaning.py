@@ -28,6 +28,8 @@ BLOCKS_ALONG_AN_AXIS = 2
 """Blocks that are launched along an axis of the grid: what a parameter does to the result, it does in a few blocks."""
 
 LIMIT_S = 120.0
+"""For all calls of a script."""
+
 _SEED = 1
 
 
@@ -70,6 +72,8 @@ def meaning(kernel: Kernel, names: Sequence[str], limit_s: float = LIMIT_S) -> M
     """What a few blocks compute on the CPU: each parameter's default, first and last value, compared in pairs."""
     if not names:
         return Meaning()
+    if limit_s <= 0:
+        return Meaning((), tuple(names), f"comparing took over {LIMIT_S:g} s")
     until = time.monotonic() + limit_s
     [variant] = kernel.variants
 
@@ -87,7 +91,7 @@ def meaning(kernel: Kernel, names: Sequence[str], limit_s: float = LIMIT_S) -> M
     try:
         for name in names:
             if time.monotonic() > until:
-                return Meaning(tuple(changing), tuple(names[told:]), f"comparing took over {limit_s:g} s")
+                return Meaning(tuple(changing), tuple(names[told:]), f"comparing took over {LIMIT_S:g} s")
             if all(_differ(device, part, problem, pair) for pair in _pairs(device, part, problem, name)):
                 changing.append(name)
             told += 1
