@@ -120,6 +120,21 @@ def test_memory_is_used_again_in_its_own_context_only(driver):
     assert first.verdict.state == 0
 
 
+def test_memory_whose_counters_are_elsewhere_is_not_used_again(driver):
+    """Sums of the one would lie where the other one's counters must be zero."""
+
+    def memory_of_a_check(columns):
+        check = check_of(use_of(GEMM.problem({"m": 40, "n": columns, "k": 8})))
+        launch = check.taken(0)
+        launch._memory.verdict.state = 1
+        check.settle()
+        return launch._memory
+
+    large = memory_of_a_check(24 * 64)
+    assert memory_of_a_check(24) is not large
+    assert memory_of_a_check(24 * 64) is large
+
+
 def test_a_verdict_on_the_callers_numbers_counts_beside_one_on_random_numbers(driver):
     use = use_of(GEMM.problem({"m": 40, "n": 24, "k": 8}))
     check = check_of(use)

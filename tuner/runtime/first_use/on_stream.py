@@ -50,10 +50,13 @@ class _Verdict(ctypes.Structure):
 
 
 class _Memory:
-    """Memory of one check: on the device, and a verdict in the host's. It is used again when a verdict was read."""
+    """Memory of one check: on the device, and a verdict in the host's. It is used again when a verdict was read.
 
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes, self.device = size_bytes, zeroed(size_bytes)
+    Its first `counters_bytes` are zero before and after a check; what follows is not.
+    """
+
+    def __init__(self, size_bytes: int, counters_bytes: int) -> None:
+        self.size_bytes, self.counters_bytes, self.device = size_bytes, counters_bytes, zeroed(size_bytes)
         host, mapped = ctypes.c_void_p(), ctypes.c_uint64()
         with allowed_while_capturing():
             call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(ctypes.sizeof(_Verdict)), _MAPPED)
@@ -70,14 +73,14 @@ class _Reserve:
         self._free: list[_Memory] = []
         self._lock = ForkSafeLock()
 
-    def take(self, size_bytes: int) -> _Memory:
-        """The address of memory of at least that size; raises DriverError where the device has no room."""
+    def take(self, size_bytes: int, counters_bytes: int) -> _Memory:
+        """Memory of at least that size with so many bytes of counters; raises DriverError where there is no room."""
         with self._lock:
-            fitting = [one for one in self._free if one.size_bytes >= size_bytes]
-            if fitting:
-                self._free.remove(fitting[0])
-                return fitting[0]
-        return _Memory(size_bytes)
+            for one in self._free:
+                if one.size_bytes >= size_bytes and one.counters_bytes == counters_bytes:
+                    self._free.remove(one)
+                    return one
+        return _Memory(size_bytes, counters_bytes)
 
     def give_back(self, memory: _Memory) -> None:
         """Only after its verdict was read: nothing runs on it any more."""
@@ -115,10 +118,12 @@ class RowsCheck:
         self.before = [_Step(keep, by_columns)] if self.product.reads_output else []
         self.after = [_Step(judge, by_tiles)]
         self._reserve = _reserve(context_id)
-        self._size_bytes = self.product.memory_bytes
-        self._memory: _Memory | None = self._reserve.take(self._size_bytes)
+        self._memory: _Memory | None = self._taken()
         self._is_running = False
         self._lock = ForkSafeLock()
+
+    def _taken(self) -> _Memory:
+        return self._reserve.take(self.product.memory_bytes, self.product.counters_bytes)
 
     def turn_to(self, use: FirstUse) -> bool:
         """Whether it checks that use of the same product from now on; not while a verdict on another is awaited."""
@@ -127,7 +132,7 @@ class RowsCheck:
         if self.is_under_way and not self.is_over:
             return False
         self.settle()
-        self.use, self._is_running, self._memory = use, False, self._reserve.take(self._size_bytes)
+        self.use, self._is_running, self._memory = use, False, self._taken()
         return True
 
     def taken(self, stream: int) -> CheckedLaunch | None:
@@ -142,7 +147,7 @@ class RowsCheck:
         """The launch that was taken failed, so that another may be checked, in memory that nothing is writing to."""
         if is_enqueued:
             try:
-                self._memory = self._reserve.take(self._size_bytes)
+                self._memory = self._taken()
             except DriverError as error:
                 self.use.give_up(f"its launch failed, and there is no memory to check another: {error}")
                 return
