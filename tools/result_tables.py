@@ -6,10 +6,12 @@ table stands what it came from: device, driver, date, command and file.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
@@ -38,6 +40,24 @@ def half_types() -> str:
         ]
     heads = ("card", "m, n, k", "variant", "us", "library, us", "times as fast")
     return _table(heads, "lllrrr", rows, sources)
+
+
+def model_layers() -> str:
+    """Layers of public models in bfloat16: the fastest of a short search beside the library's call."""
+    file = "h200/day_one_linear_half.json.gz"
+    document = json.loads(gzip.decompress((RESULTS / file).read_bytes()))
+    rows, ratios = [], []
+    for record in document["records"]:
+        configuration, time_ms, _ = min(record["tried"], key=lambda one: one[1])
+        library_ms = record["library"]["time_ms"]
+        ratios.append(library_ms / time_ms)
+        shape = ", ".join(str(size) for size in record["shape"].values())
+        times = [f"{1e3 * time_ms:.1f}", f"{1e3 * library_ms:.1f}", f"{ratios[-1]:.3f}"]
+        rows.append([shape, f"`{configuration['variant']}`", *times])
+    rows.append(["geometric mean, least", "", "", "", f"{geometric_mean(ratios):.3f}, {min(ratios):.3f}"])
+    heads = ("m, n, k", "variant", "us", "cuBLASLt, us", "times as fast")
+    document["command"] = document["commands"]
+    return _table(heads, "llrrr", rows, [_source(file, document)])
 
 
 def quantised() -> str:
@@ -221,6 +241,7 @@ def _short(command: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "half-types": half_types,
+    "model-layers": model_layers,
     "quantised": quantised,
     "gated": gated,
     "predictions": predictions,
