@@ -101,8 +101,8 @@ def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[Fi
         fields = [_field(error.field, location, reason, error.example)]
         also = error.also[: MOST_FIELDS - 1] if isinstance(error, InvalidRequestError) else ()
         fields += [_field(one.field, location, one.reason, one.example) for one in also]
-        more = f" And {len(also)} more." if also else ""
-        return kind, f"{error.field}: {reason}{more}", fields
+        rest = f" And {len(also)} more." if also else ""
+        return kind, f"{error.field}: {reason}{rest}", fields
     if isinstance(error, RefusedJSONError):
         field = FieldProblem(pointer=f"#{error.pointer}", location="body", detail=error.reason)
         return kind, f"{_readable(field.pointer) or 'The body'} {error.reason}", [field]
