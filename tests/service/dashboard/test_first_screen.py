@@ -5,8 +5,10 @@ import re
 from factories import CPU, H100, H200, NEW, OLD, SHAPE
 from shown_matrix import SQUARE, cells, shape
 from test_matrix_page import add_demand
+from waiting import until
 
 from tilewright.service.dashboard.formatting import TIMES
+from tilewright.service.operations.best_cache import current_answers
 
 
 def top(shown: str) -> str:
@@ -66,3 +68,18 @@ def test_what_all_results_of_a_model_share_is_said_once(page, commit):
     shown = page("/?kernel=gemm")
     assert shown.count("All results of NVIDIA H200 here are stale") == 1
     assert "\N{CLOCKWISE OPEN CIRCLE ARROW}<span" not in shown.partition('<table class="matrix">')[2]
+
+
+def test_what_was_looked_up_for_a_cell_is_not_looked_up_again(page, filled, computing, monkeypatch):
+    """Until something changes: two hundred rows of cells took most of a second each time."""
+    calls = []
+    look_up = current_answers._looked_up
+    monkeypatch.setattr(current_answers, "_looked_up", lambda *of: calls.append(of) or look_up(*of))
+
+    def looked_up_by_a_page():
+        calls.clear()
+        first = page("/?kernel=gemm")
+        return len(calls), first
+
+    until(lambda: looked_up_by_a_page()[0] == 0)
+    assert "→ nearest" in cells(looked_up_by_a_page()[1], shape(1023, 1025, 1027))[0]
