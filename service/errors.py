@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ServiceError(Exception):
     """The request cannot be served."""
 
 
 class InvalidRequestError(ServiceError):
-    """A field of the request has a value that is not allowed."""
+    """A field of the request has a value that is not allowed; `also`: the refusals of other fields."""
 
-    def __init__(self, field: str, reason: str, example: str | None = None) -> None:
-        self.field, self.reason, self.example = field, reason, example
+    def __init__(
+        self, field: str, reason: str, example: str | None = None, also: Sequence[InvalidRequestError] = ()
+    ) -> None:
+        self.field, self.reason, self.example, self.also = field, reason, example, also
         super().__init__(f"{field}: {reason}" + (f" Example: {example}" if example else ""))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.field, self.reason, self.example)
+        return type(self), (self.field, self.reason, self.example, self.also)
 
 
 class NotFoundError(ServiceError):

@@ -90,7 +90,7 @@ def shots(filled: Filled, tuned: int) -> list[Shot]:
         Shot("study-cpu", f"/studies/{tuned}", tallest=1300),
         Shot("trial", f"/studies/{tuned}/trials/0", tallest=1300),
         Shot("compare", f"/compare?kernel=gemm&a=nvidia-h200&a_at={filled.before}&b=nvidia-h200", tallest=1100),
-        Shot("history", f"/history?kernel=gemm&shape={SHAPE}"),
+        Shot("history", f"/kernels/gemm/problem?shape={SHAPE}"),
         Shot("jobs", "/jobs", tallest=1100),
         Shot("scheduling", "/schedules", tallest=1100),
         Shot("fleet", "/fleet", tallest=1100),

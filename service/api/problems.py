@@ -98,7 +98,11 @@ def describe(error: Exception, location: str) -> tuple[ProblemType, str, list[Fi
         return kind, " ".join(named) + (f" And {more} more." if more else ""), fields
     if isinstance(error, InvalidRequestError | InvalidProblemError):
         reason = error.reason if error.reason.endswith((".", "?")) else f"{error.reason}."
-        return kind, f"{error.field}: {reason}", [_field(error.field, location, reason, error.example)]
+        fields = [_field(error.field, location, reason, error.example)]
+        also = error.also[: MOST_FIELDS - 1] if isinstance(error, InvalidRequestError) else ()
+        fields += [_field(one.field, location, one.reason, one.example) for one in also]
+        rest = f" And {len(also)} more." if also else ""
+        return kind, f"{error.field}: {reason}{rest}", fields
     if isinstance(error, RefusedJSONError):
         field = FieldProblem(pointer=f"#{error.pointer}", location="body", detail=error.reason)
         return kind, f"{_readable(field.pointer) or 'The body'} {error.reason}", [field]

@@ -178,8 +178,9 @@ def _cell(cell: CellAnswer, colour: Measure, ask_path: str, said: Collection[str
 
 def _result(cell: CellAnswer, result: ResultAnswer, colour: Measure, ask_path: str, *, is_said: bool) -> Cell:
     name, said = _rated(result, colour)
-    if name == "unrated" and result.gain_over_default is not None:  # no library was timed, as on the CPU device
-        said = f"{formatting.ratio(result.gain_over_default)} default"
+    is_stand_in = result.device_model.startswith("cpu:")  # beside a CPU's library it says nothing about a GPU
+    if colour is Measure.LIBRARY and (is_stand_in or name == "unrated") and result.gain_over_default is not None:
+        name, said = "unrated", f"{formatting.ratio(result.gain_over_default)} default"
     return Cell(
         "result",
         f"/studies/{result.study_id}",

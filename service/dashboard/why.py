@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.service.dashboard import formatting
 from tilewright.service.dashboard.charts.small import Dot, DotPlot
 from tilewright.service.operations.best.results import ResultAnswer
-from tilewright.service.operations.studies.winner import Step, Winner
+from tilewright.service.operations.views.winner import Step, Winner
 from tilewright.tuner.roofline import peak_gflops
 
 NEAR_A_LIMIT = 0.6

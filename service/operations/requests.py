@@ -150,7 +150,7 @@ class ScheduleRequest(Request):
         pattern=NAME_PATTERN,
         description="Unique. Letters, digits, spaces and . , : + ( ) / @ # _ -",
     )
-    cron: str = Field(max_length=128, description="Six fields: second minute hour day month weekday.")
+    cron: str = Field(max_length=128, description="Minute hour day month weekday, or six with the second first.")
     time_zone: str = Field(default="UTC", max_length=64, description="IANA name in which the cron fields are read.")
     target: Literal["problems", "stale", "improvable", "demand"] = Field(
         default="problems",
@@ -198,7 +198,9 @@ class ScheduleChanges(ScheduleRequest):
     model_config = ConfigDict(json_schema_extra=_only_what_is_sent)
 
     name: str = Field(default="", min_length=1, max_length=64, pattern=NAME_PATTERN, description="Unique.")
-    cron: str = Field(default="", max_length=128, description="Six fields: second minute hour day month weekday.")
+    cron: str = Field(
+        default="", max_length=128, description="Minute hour day month weekday, or six with the second first."
+    )
 
 
 class DemandJobs(Request):

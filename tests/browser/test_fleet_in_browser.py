@@ -165,7 +165,7 @@ def test_device_is_drained_and_resumed_and_its_job_moves(open_tab, commit, expec
     tab = open_tab("/fleet")
     row = tab.locator("tr", has_text="GPU-nvidia-h200")
     expect(row).to_contain_text("at work")
-    expect(row.get_by_role("link", name="m=7")).to_have_attribute("href", f"/jobs/{job_id}")
+    expect(row.get_by_role("link", name="searching")).to_have_attribute("href", f"/jobs/{job_id}")
     row.get_by_role("button", name="Drain").click()
     expect(tab.locator("#action-result")).to_contain_text("is draining: its job runs to the end")
     expect(row.locator(".state")).to_contain_text("draining")
@@ -173,6 +173,20 @@ def test_device_is_drained_and_resumed_and_its_job_moves(open_tab, commit, expec
     expect(row.locator("progress")).to_have_attribute("value", "5")
     row.get_by_role("button", name="Resume").click()
     expect(row.locator(".state")).to_contain_text("at work")
+
+
+def test_a_row_of_the_jobs_leads_to_its_problem_and_to_its_job(open_tab, commit, expect):
+    job_id = commit(failed)
+    tab = open_tab("/jobs")
+    tab.locator("#jobs tbody th a").click()
+    expect(tab.get_by_role("heading", name="Best on each device model")).to_be_visible()
+    tab.goto("/jobs")
+    tab.locator("#jobs tbody .state").click()
+    tab.wait_for_url(f"**/jobs/{job_id}")
+    tab.goto("/jobs")
+    tab.get_by_role("button", name="Run again").click()
+    expect(tab.locator("#action-result")).to_contain_text("Queued gemm")
+    expect(tab.locator("#jobs tbody tr")).to_have_count(2)
 
 
 def test_errors_lead_to_the_job_and_to_the_message_that_is_sent_again(open_tab, commit, expect):
@@ -183,7 +197,7 @@ def test_errors_lead_to_the_job_and_to_the_message_that_is_sent_again(open_tab, 
     tab.get_by_role("button", name="Send again").click()
     expect(tab.locator("#action-result")).to_contain_text("sent again")
     tab.go_back()
-    tab.get_by_role("region", name="Failed jobs").get_by_role("link", name="m=9").click()
+    tab.get_by_role("region", name="Failed jobs").get_by_role("link", name="its job").click()
     expect(tab).to_have_url(re.compile(f"/jobs/{job_id}"))
     expect(tab.get_by_text("Its worker died 5 times")).to_be_visible()
 
@@ -225,11 +239,11 @@ def test_jobs_are_filtered_without_a_reload_and_the_address_says_so(open_tab, co
     tab = open_tab("/jobs")
     tab.evaluate("document.body.dataset.same = 'page'")
     expect(tab.locator("#jobs tbody tr")).to_have_count(2)
-    tab.get_by_role("link", name="failed").click()
+    tab.get_by_role("link", name="failed", exact=True).click()
     expect(tab.locator("#jobs tbody tr")).to_have_count(1)
     tab.wait_for_url(re.compile(r"/jobs\?state=failed$"))
     assert tab.evaluate("document.body.dataset.same") == "page"
-    expect(tab.get_by_role("link", name="failed")).to_have_attribute("aria-current", "true")
+    expect(tab.get_by_role("link", name="failed", exact=True)).to_have_attribute("aria-current", "true")
     tab.go_back()
     expect(tab.locator("#jobs tbody tr")).to_have_count(2)
 
@@ -246,7 +260,7 @@ def test_an_answer_that_comes_after_another_filter_was_chosen_is_dropped(open_ta
     tab.evaluate(NOTE_END, "/jobs")
     with tab.expect_request(re.compile(r"/jobs$")):
         tab.evaluate("htmx.trigger('#jobs', 'refresh', {}, false)")
-    tab.get_by_role("link", name="failed").click()
+    tab.get_by_role("link", name="failed", exact=True).click()
     expect(tab.locator("#jobs tbody tr")).to_have_count(1)
     held[0].continue_()
     expect(tab.locator("body")).to_have_attribute("data-ended", "/jobs")

@@ -29,6 +29,7 @@ def paths(site):
         "/device-models/nvidia-h200",
         f"{COMPARED}&a_at=2026-11-22T00:00&show=all",
         "/history",
+        "/access",
         f"/kernels/gemm/problem?{SHAPE}",
         f"/ask?kernel=gemm&device_model=nvidia-h200&{SHAPE}",
         "/kernels/gemm",
@@ -318,7 +319,7 @@ def test_two_environments_are_compared(visit, expect):
 
 def test_history_shows_every_winner_and_leads_on(visit, expect):
     tab = visit(f"/kernels/gemm/problem?{SHAPE}")
-    rows = tab.locator("tbody tr")
+    rows = tab.locator("#published tbody tr")
     assert rows.count() >= 3
     expect(rows.filter(has_text="current").first).to_be_visible()
     expect(rows.last).to_contain_text("first")

@@ -44,7 +44,7 @@ OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
     responses=CREATED | refuses(INVALID, CONFLICT, UNAVAILABLE),
 )
 def create_schedule(request: ScheduleRequest, response: Response) -> ScheduleAnswer:
-    """Tune problems again and again, at the times of a six-field cron expression in a time zone."""
+    """Tune problems again and again, at the times of a cron expression in a time zone."""
     with transaction() as session:
         made = schedules.create_schedule(session, request)
     response.headers["Location"] = f"/v1/schedules/{made.id}"

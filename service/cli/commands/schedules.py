@@ -55,7 +55,9 @@ Problems = Annotated[
     list[str] | None,
     typer.Option("--problem", help=f'Kernel, shape, then dtype and options, like "{PROBLEM_EXAMPLE}"; repeatable.'),
 ]
-Cron = typer.Option("--cron", help=f'Six fields: second minute hour day month weekday, like "{CRON_EXAMPLE}".')
+Cron = typer.Option(
+    "--cron", help=f'Minute hour day month weekday, or six fields with the second first, like "{CRON_EXAMPLE}".'
+)
 Target = typer.Option(
     "--target",
     help="What to tune: the given problems, or stale, improvable or requested ones as found at each due time.",

@@ -31,12 +31,9 @@ def access(
         return page("access.html", is_admin=False)
     with transaction() as session:
         changes = audit.entries(session, actor=actor or None, limit=SHOWN_CHANGES, cursor=cursor or None)
-        tables = {
-            "keys": keys.keys(session),
-            "sessions": sessions.open_sessions(session),
-            "imports": [views.job_line(job) for job in jobs.imports(session, SHOWN_IMPORTS)],
-            "webhooks": webhooks.webhooks(session),
-        }
+        own_keys, signed_in = keys.keys(session), sessions.open_sessions(session)
+        imports = [views.job_line(job) for job in jobs.imports(session, SHOWN_IMPORTS)]
+        hooks = webhooks.webhooks(session)
     next_path = address("/access", {"actor": actor, "cursor": changes.next_cursor}) if changes.next_cursor else None
     return page(
         "access.html",
@@ -45,5 +42,8 @@ def access(
         changes=changes.items,
         first=address("/access", {"actor": actor}) if cursor else None,
         next=f"{next_path}#changes" if next_path else None,
-        **tables,
+        keys=own_keys,
+        sessions=signed_in,
+        imports=imports,
+        webhooks=hooks,
     )

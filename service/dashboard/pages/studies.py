@@ -36,8 +36,8 @@ from tilewright.service.operations.studies.space import (
     search,
     selected,
 )
-from tilewright.service.operations.studies.winner import winner
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views.winner import winner
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -80,12 +80,13 @@ function mark(form, { pointer, detail, allowed, example }) {
   const where = place === undefined ? "" : `line ${Number(place) + 1}${inside && `, ${inside.slice(1).replaceAll("/", ".")}`}: `;
   const note = document.createElement("p");
   note.className = "error field-error";
-  note.id = `error-${field.id}`;
+  const before = form.querySelectorAll(`[id^="error-${field.id}"]`).length;
+  note.id = `error-${field.id}${before ? `-${before}` : ""}`;
   note.textContent = `✗ ${where}${detail}${allowed ? ` Allowed: ${allowed}.` : ""}${example ? ` Example: ${example}` : ""}`;
   field.after(note);
   field.setAttribute("aria-invalid", "true");
   field.dataset.described ??= field.getAttribute("aria-describedby") ?? "";
-  field.setAttribute("aria-describedby", `${note.id} ${field.dataset.described}`.trim());
+  field.setAttribute("aria-describedby", `${note.id} ${field.getAttribute("aria-describedby") ?? ""}`.trim());
   return true;
 }
 
@@ -100,7 +101,7 @@ function unmark(form) {
 /** Refusals go beside their fields; what belongs to none is said in one place. */
 function refuse(element, said) {
   const form = element.form ?? element;
-  const unplaced = (said.errors ?? []).filter((error) => !mark(form, error));
+  const unplaced = (said.errors ?? []).toReversed().filter((error) => !mark(form, error)); // each goes above those before
   const rest = said.errors ? unplaced.map((error) => error.detail).join(" ") : said.detail;
   const place = form.querySelector("[role=alert]");
   if (place) place.textContent = rest || "";

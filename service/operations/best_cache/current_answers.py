@@ -15,7 +15,7 @@ from tilewright.service.errors import InvalidRequestError, NoConfigurationError,
 from tilewright.service.operations.answers import BestAnswer, Match, ProblemAnswer
 from tilewright.service.operations.best.find import MAX_SHAPES, Asked, find_best, find_in
 from tilewright.service.operations.best.source import Effort
-from tilewright.service.operations.best_cache.memory import BestMemory
+from tilewright.service.operations.best_cache.memory import BestMemory, ShelfState
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
 
 AskedProblem = tuple[ProblemAnswer, str]
@@ -117,6 +117,9 @@ def _looked_up(
     def reading() -> nullcontext[Session]:
         return nullcontext(session)
 
+    # Taken before the rows are read: what changes meanwhile makes the answers old, and they are not kept.
+    state = memory.state_of(problem.kernel, slug) if memory is not None else None
+
     try:
         question = Asked.of(problem.kernel, slug, shapes, problem.dtype, problem.options, reading=reading)
         found = find_in(question.rows(reading, Effort.LOOK_UP), question.problems)
@@ -125,15 +128,17 @@ def _looked_up(
             return dict.fromkeys(places, str(error))
         return {key: value for place in places for key, value in _looked_up(session, asked, [place], memory).items()}
     return {
-        place: _current(found.get(problem.hash), question, problem, memory)
+        place: _current(found.get(problem.hash), question, problem, memory, state)
         for place, problem in zip(places, question.problems, strict=True)
     }
 
 
 def _current(
-    answer: BestAnswer | None, question: Asked, problem: Problem, memory: BestMemory | None
+    answer: BestAnswer | None, question: Asked, problem: Problem, memory: BestMemory | None, state: ShelfState | None
 ) -> CurrentAnswer | str:
     if answer is not None:
+        if state is not None:
+            state.keep(problem, CachedAnswer.of(problem, question.device_model, answer))
         return CurrentAnswer(answer.match, answer.expected_loss, answer.shipped)
     if memory is None:
         return PENDING

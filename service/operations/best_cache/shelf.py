@@ -7,6 +7,7 @@ by a look-up, and kept here until a row changes.
 from __future__ import annotations
 
 import struct
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class Shelf:
     _counts: Counter[int] = field(default_factory=Counter)  # rows of a kind
     _answers: dict[Question, CachedAnswer] = field(default_factory=dict)
     _computed: dict[Problem, Computed] = field(default_factory=dict)
+    _keeping: threading.Lock = field(default_factory=threading.Lock)  # pages keep answers in threads of their own
 
     def __post_init__(self) -> None:
         self.slug = self.model.slug
@@ -128,7 +130,9 @@ class Shelf:
     def keep(self, problem: Problem, answer: CachedAnswer | str, version: Version) -> None:
         """Answers so from now on, unless the shelf has changed since that version."""
         computed = Computed(version, answer)
-        if self._is_current(computed):
+        if not self._is_current(computed):
+            return
+        with self._keeping:
             self._computed.pop(problem, None)  # the newest stand last
             self._computed[problem] = computed
             while len(self._computed) > MOST_ANSWERS:

@@ -247,8 +247,8 @@ def _is_unmet() -> ColumnElement[bool]:
 def count_unmet(session: Session) -> dict[str, int]:
     """How many requested problems are not tuned, by kernel."""
     table = models.Demand
-    query = select(table.kernel, func.count().label("count")).where(_is_unmet()).group_by(table.kernel)
-    return {row.kernel: row.count for row in session.execute(query)}
+    query = select(table.kernel, func.count().label("problems")).where(_is_unmet()).group_by(table.kernel)
+    return {row.kernel: row.problems for row in session.execute(query)}
 
 
 def tune_top(

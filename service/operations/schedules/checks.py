@@ -58,24 +58,33 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
 def check_problems(
     session: Session, request: ScheduleRequest
 ) -> tuple[list[int], models.DeviceModel, models.Device | None]:
-    """Problem ids in order, device model and device; refuses what a job would be refused for, and repetitions."""
+    """Problem ids in order, device model and device; refuses what a job would be refused for, and repetitions.
+
+    All refused problems are named at once.
+    """
     if not request.problems:
         raise InvalidRequestError("problems", "list at least one, or set target to stale, improvable or demand.")
     if request.kernel is not None:
         raise InvalidRequestError("kernel", "is for the targets stale, improvable and demand; leave it out.")
     places: dict[int, int] = {}
+    refused: list[InvalidRequestError] = []
     limits = request.model_dump(include={"device_model", "device", "variants", "compiler", "priority"})
     for place, problem in enumerate(request.problems):
         job_request = JobRequest(**problem.model_dump(), **limits, budget=request.budget)
         try:
             row, model, device = check_job(session, job_request)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(_placed(error.field, place), error.reason, error.example) from error
-        except InvalidProblemError as error:
-            raise InvalidProblemError(_placed(error.field, place), error.reason, error.example) from error
+        except (InvalidRequestError, InvalidProblemError) as error:
+            field = _placed(error.field, place)
+            refused.append(InvalidRequestError(field, error.reason, error.example))
+            if field == error.field:  # of all problems: the device model, the variants
+                break
+            continue
         if row.id in places:
-            raise InvalidRequestError(f"problems.{place}", f"is the same problem as number {places[row.id]}.")
-        places[row.id] = place
+            refused.append(InvalidRequestError(f"problems.{place}", f"is the same problem as number {places[row.id]}."))
+        places.setdefault(row.id, place)
+    if refused:
+        first, *rest = refused
+        raise InvalidRequestError(first.field, first.reason, first.example, rest)
     return list(places), model, device
 
 

@@ -68,9 +68,17 @@ def kernel_summaries(session: Session) -> list[KernelSummary]:
             counts={status: getattr(row, status.value) for status in CellStatus},
             requested=asked.get(row.name, 0),
         )
-    nothing = {"tuned": 0, "device_models": 0, "compared": 0, "improved": 0, "counts": dict.fromkeys(CellStatus, 0)}
     for name in asked.keys() - found.keys():
         found[name] = KernelSummary(
-            kernel=name, is_stand_in=False, over_library=None, over_default=None, requested=asked[name], **nothing
+            kernel=name,
+            tuned=0,
+            device_models=0,
+            is_stand_in=False,
+            over_library=None,
+            compared=0,
+            over_default=None,
+            improved=0,
+            counts=dict.fromkeys(CellStatus, 0),
+            requested=asked[name],
         )
     return sorted(found.values(), key=lambda one: (-one.tuned, one.kernel))

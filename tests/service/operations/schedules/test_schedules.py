@@ -7,7 +7,6 @@ from desk import ENVIRONMENT, MODEL, SHAPE
 from due_schedules import GEMM, SMALL, due_at, jobs_of, wanted
 from sqlalchemy import func, select
 
-from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
@@ -100,7 +99,7 @@ def test_the_same_request_is_the_same_schedule_and_another_of_its_name_is_refuse
 @pytest.mark.parametrize(
     ("more", "field"),
     [
-        ({"cron": "* * * * *"}, "cron"),
+        ({"cron": "* * * *"}, "cron"),
         ({"cron": "0 0 0 30 2 *"}, "cron"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
         ({"problems": [GEMM, {"kernel": "gemmm", "shape": SHAPE}]}, "problems.1.kernel"),
@@ -124,9 +123,17 @@ def test_a_field_that_is_wrong_is_named(session, more, field):
 
 
 def test_a_wrong_shape_is_named_with_its_problem(session):
-    with pytest.raises(InvalidProblemError) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         create_schedule(session, wanted(problems=[GEMM, {"kernel": "gemm", "shape": {"m": 1, "n": 1}}]))
-    assert refused.value.field == "problems.1.shape.k"
+    assert (refused.value.field, refused.value.also) == ("problems.1.shape.k", [])
+
+
+def test_all_wrong_problems_are_named_at_once(session):
+    wrong = [{"kernel": "gemm", "shape": {"m": 1, "n": 1}}, GEMM, {"kernel": "nosuch", "shape": {"m": 1}}, GEMM]
+    with pytest.raises(InvalidRequestError) as refused:
+        create_schedule(session, wanted(problems=wrong))
+    named = [error.field for error in (refused.value, *refused.value.also)]
+    assert named == ["problems.0.shape.k", "problems.2.kernel", "problems.3"]
 
 
 def test_a_changed_schedule_is_as_one_made_so_but_for_what_came_of_it(session):
