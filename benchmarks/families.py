@@ -125,7 +125,7 @@ def at_launch_ratios(dtypes: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def at_launch_ratio(device: Any, kernel: Any, family: Family, variant: str, size: int) -> float:
-    """Of the variant's first start at that size; 0 where it has none, or it failed."""
+    """The ratio of the variant's first start at that size; 0 where it has none, or it failed."""
     at, exact = family.at(size), family.exact(size)
     starts = kernel.space(at, device.model.limits, only=[variant]).defaults()
     if not starts or (variant == "naive" and size > SIZES[1]):

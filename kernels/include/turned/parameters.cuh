@@ -54,12 +54,12 @@ constexpr unsigned MULTIPLYING = 128 * MULTIPLIERS, THREADS = MULTIPLYING + 128;
 constexpr unsigned A_BYTES = TRANS_A ? tw::ceil_div(unsigned{TILE_M}, 64u) * BLOCK_BYTES : TILE_M * LINE_BYTES;
 constexpr unsigned B_BYTES = TILE_N * LINE_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
 
-// Of C, what a warpgroup stores at once: so many rows of 64 columns, in boxes of 128 bytes of a row.
+// A warpgroup stores PIECE_M rows of 64 columns of C at once, in boxes of 128 bytes of a row.
 constexpr unsigned PIECE_M = 16, BOX_M = TILE_M % PIECE_M == 0 && SPLIT_K == 1 ? PIECE_M : 8;
 constexpr unsigned BOX_N = LINE_BYTES / sizeof(Stored);
 constexpr unsigned PIECE_BYTES = PIECE_M * 64 * sizeof(Stored), LEAST_STAGING_BYTES = MULTIPLIERS * 2 * PIECE_BYTES;
 
-// Of a block, less what the driver reserves, alignment and barriers.
+// Shared memory of a block, less what the driver reserves, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - LEAST_STAGING_BYTES) / STAGE_BYTES, 16u);
 // Pieces that one of a warpgroup's two buffers takes: as many as there is room for beside the ring.
@@ -81,5 +81,5 @@ constexpr unsigned MULTIPLYING_REGISTERS =
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 static_assert(PORTIONS <= STEPS, "a block has one step or more");
 
-// Of B, steps that a block fetches to the L2 cache before the launch ahead has ended: what arrives in a microsecond or two.
+// Steps of B that a block fetches to the L2 cache before the launch ahead has ended; they take a microsecond or two.
 constexpr unsigned PREFETCHED = 64 * 1024 / B_BYTES * CLUSTER_M;

@@ -78,20 +78,20 @@ class ProductTask:
 
     @property
     def kept_bytes(self) -> int:
-        """Of the rows of an output that is read, as they were before the launch; a multiple of 16."""
+        """Bytes of the rows of an output that is read, as they were before the launch; a multiple of 16."""
         output = self._kernel.output
         size = ROWS * self.task.columns * ITEM_BYTES[output.dtype_for(self._problem)] if self.reads_output else 0
         return -(-size // 16) * 16
 
     @property
     def sums_bytes(self) -> int:
-        """Of the sums of all slices."""
+        """Bytes of the sums of all slices."""
         acc_bytes = max(4, self._problem.item_bytes)
         return int(2 * acc_bytes * ROWS * self.task.columns * self.slices)
 
     @property
     def counters_bytes(self) -> int:
-        """Of the counts that are 0 before and after; a multiple of 16."""
+        """Bytes of the counts that are 0 before and after a check; a multiple of 16."""
         return _COUNTERS_BYTES + -(-4 * self.tiles // 16) * 16
 
     def of_memory(self, task: Task, device: int, verdict: int) -> None:
@@ -102,7 +102,7 @@ class ProductTask:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the check's own memory on the device."""
+        """Bytes of the check's own memory on the device."""
         return self.counters_bytes + self.sums_bytes + self.kept_bytes
 
     def of_launch(self, addresses: Sequence[int], scalars: Sequence[float], rows: int | None = None) -> Task:
