@@ -414,7 +414,7 @@ __device__ __forceinline__ void judge_tile(const Task& t, Judged& tile, long lon
 #pragma unroll
     for (int i = 0; i < OF_THREAD; ++i) {
       if (place[i] < 0) continue;
-      const Sums one = t.sums[s * ROWS * t.columns + place[i]];
+      const volatile Sums& one = t.sums[s * ROWS * t.columns + place[i]];   // not from L1: neighbouring tiles share its lines
       value[i] += one.value;
       magnitude[i] += one.magnitude;
     }
