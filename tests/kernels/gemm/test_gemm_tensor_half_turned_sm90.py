@@ -106,7 +106,7 @@ def test_shared_memory_is_stages_first_and_then_what_is_stored_at_a_time():
         (GATED, (189, 18944, 3584), "bfloat16", {}, {"MULTIPLIERS": 2}),
         (GATED, (100, 776, 4096), "float16", {"activation": "gelu"}, {"SPLIT_FAR": 2}),
     ],
-    ids=str,
+    ids=lambda one: getattr(one, "name", str(one)),
 )
 def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, options, fixed):
     problem, variant = problem_of(sizes, dtype, kernel, **options), kernel.variant(TENSOR_HALF_TURNED_SM90.name)
