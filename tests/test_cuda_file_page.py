@@ -75,4 +75,4 @@ def test_what_is_not_supported_is_refused_in_the_words_of_the_page(source, said)
 
 
 def test_the_page_names_what_is_not_supported():
-    assert len(UNSUPPORTED) == 8
+    assert len(UNSUPPORTED) == 9

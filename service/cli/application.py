@@ -94,7 +94,7 @@ COMMANDS = {
     "tune": Command(
         "Tune and look up",
         "tune:tune",
-        "Tune a kernel for one problem. A worker does the measuring; the default budget is 100 trials.",
+        "Tune a kernel for one problem, or for every size of an axis, such as m=1..8192. A worker does the measuring.",
     ),
     "best": Command("Tune and look up", "best:best", "Print the best known configuration, without measuring anything."),
     "tables": Command(

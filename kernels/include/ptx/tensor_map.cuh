@@ -17,12 +17,6 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Fetches a box to the L2 cache only. What is written there later is seen all the same.
-__device__ __forceinline__ void prefetch_box(const TensorMap& map, const BoxStart& start) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
-               ::"l"(&map), "r"(start.column), "r"(start.row), "r"(start.matrix) : "memory");
-}
-
 // Copies a box to this block's shared memory; its bytes count at `barrier`.
 __device__ __forceinline__ void load_box(unsigned target, const TensorMap& map, const BoxStart& start, unsigned barrier) {
   asm volatile(

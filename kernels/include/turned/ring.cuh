@@ -6,6 +6,7 @@
 
 #include "ptx/cp_async_bulk.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/prefetch_box.cuh"
 #include "ptx/tensor_map.cuh"
 #include "ptx/wgmma_half_any.cuh"
 

@@ -58,6 +58,23 @@ __device__ __forceinline__ void write_piece(
 // Pieces of a warpgroup, of so many groups of rows of each of its blocks of 64 columns of C.
 __device__ constexpr unsigned pieces(unsigned groups) { return BLOCKS_N / FACTORS * tw::ceil_div(groups, 2u); }
 
+// Calls `store(piece, row, column, groups, target)` for the batch's pieces that are not outside of C as a whole: `count` groups, at
+// most COUNT, of rows from `row` on, and columns from `first_column` on; the first piece's memory is at `buffer`.
+template <unsigned COUNT, unsigned BATCH, class Store>
+__device__ __forceinline__ void for_pieces(
+    unsigned batch, unsigned row, unsigned count, unsigned first_column, unsigned buffer, const Store& store) {
+  constexpr unsigned ALONG_M = tw::ceil_div(COUNT, 2u);
+#pragma unroll
+  for (unsigned i = 0; i < BATCH; ++i) {
+    const unsigned piece = batch + i, group = piece % ALONG_M * 2;
+    if (piece >= pieces(COUNT)) break;
+    const unsigned first = row + group * 8, column = first_column + piece / ALONG_M * 64;
+    const unsigned held = tw::min(count - tw::min(group, count), 2u);
+    if (held == 0 || (!M_DIVIDES(TEAM_M) && first >= M) || (N % TEAM_N != 0 && column >= N)) continue;
+    store(piece, first, column, held, buffer + i * PIECE_BYTES);
+  }
+}
+
 // By a warpgroup: `count` groups, at most COUNT, of rows from `row` on, BATCH pieces at a time. It has two buffers of so many at
 // `staging`, which take turns; or one for all, which nobody reads any more.
 template <unsigned COUNT, unsigned BATCH, bool IN_TURNS, class Epilogue>
@@ -68,25 +85,14 @@ __device__ __forceinline__ void store_groups(
   const unsigned lane = threadIdx.x % 32, in_block = threadIdx.x / 32 % 4 * 16 + lane / 4;
   const unsigned first_column = tile.n + warpgroup * (BLOCKS_N / FACTORS * 64);
   const bool stores = threadIdx.x % 128 == 0;
-  // Calls `store(piece, row, column, groups)` for the batch's pieces that are not outside of C as a whole.
-  const auto each = [&](unsigned batch, const auto& store) {
-#pragma unroll
-    for (unsigned i = 0; i < BATCH; ++i) {
-      const unsigned piece = batch + i, group = piece % ALONG_M * 2;
-      if (piece >= PIECES) break;
-      const unsigned first = row + group * 8, column = first_column + piece / ALONG_M * 64;
-      const unsigned held = tw::min(count - tw::min(group, count), 2u);
-      if (held == 0 || (!M_DIVIDES(TEAM_M) && first >= M) || (N % TEAM_N != 0 && column >= N)) continue;
-      store(piece, first, column, held, staging + turn + i * PIECE_BYTES);
-    }
-  };
 #pragma unroll
   for (unsigned batch = 0; batch < PIECES; batch += BATCH) {
     if constexpr (IN_TURNS) {
       if (stores) wait_for_stores_to_read<1>();
       warpgroup_sync(warpgroup);
     }
-    each(batch, [&](unsigned piece, unsigned first, unsigned column, unsigned, unsigned target) {
+    for_pieces<COUNT, BATCH>(batch, row, count, first_column, staging + turn,
+                             [&](unsigned piece, unsigned first, unsigned column, unsigned, unsigned target) {
       const unsigned group = piece % ALONG_M * 2, most = tw::min(COUNT - group, 2u), block = piece / ALONG_M * FACTORS;
       const float* const sums = sum[block] + group * 4, * const others = sum[block + PAIRED] + group * 4;
       write_piece(epilogue, first + lane % 4 * 2, column + in_block, sums, others, most, target);
@@ -94,7 +100,8 @@ __device__ __forceinline__ void store_groups(
     fence_proxy_async();
     warpgroup_sync(warpgroup);
     if (stores) {
-      each(batch, [&](unsigned, unsigned first, unsigned column, unsigned held, unsigned target) {
+      for_pieces<COUNT, BATCH>(batch, row, count, first_column, staging + turn,
+                               [&](unsigned, unsigned first, unsigned column, unsigned held, unsigned target) {
 #pragma unroll
         for (unsigned line = 0; line < PIECE_M; line += BOX_M) {
 #pragma unroll

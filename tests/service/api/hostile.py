@@ -122,6 +122,7 @@ BODIES: Mapping[str, Any] = {
 }
 """By operation; `import_results` has what the server exports."""
 
+FAMILY_SHAPE = "m=1..256,n=100,k=784"
 QUERIES = {"shape": "m=256,n=100,k=784", "a": "nvidia-h200", "b": "nvidia-h200"}
 
 
@@ -139,7 +140,8 @@ class Operation:
     @property
     def query(self) -> dict[str, str]:
         """What must be asked."""
-        return {p["name"]: QUERIES[p["name"]] for p in self.parameters if p["in"] == "query" and p.get("required")}
+        named = {p["name"]: QUERIES[p["name"]] for p in self.parameters if p["in"] == "query" and p.get("required")}
+        return named | ({"shape": FAMILY_SHAPE} if self.name == "get_table" else {})
 
     def right(self) -> Sent:
         """The request that the others are made of."""

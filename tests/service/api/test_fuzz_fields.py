@@ -41,8 +41,9 @@ MOST_BYTES = 64 << 10
 """Of a refusal, however large the request was."""
 
 STREAM = "follow_job"
-ANSWERS = {"cancel_job": 409, "retry_trials": 409, "retry_delivery": 404, "open_session": 401}
-"""What the right request is answered with where that is a refusal: the job is done, no trial failed, no message was."""
+ANSWERS = {"cancel_job": 409, "retry_trials": 409, "retry_delivery": 404, "open_session": 401, "get_table": 404}
+"""What the right request is answered with where that is a refusal: the job is done, no trial failed, no message was, no
+table is there."""
 
 NAMED = frozenset({"create_key", "create_schedule", "create_webhook"})
 """Whose names must differ."""

@@ -58,7 +58,7 @@ def test_the_life_of_a_schedule(client):
 @pytest.mark.parametrize(
     ("more", "pointer"),
     [
-        ({"cron": "* * * * *"}, "#/cron"),
+        ({"cron": "* * * *"}, "#/cron"),
         ({"cron": "0 0 0 30 2 *"}, "#/cron"),
         ({"time_zone": "Europe/Berlinn"}, "#/time_zone"),
         ({"problems": []}, "#/problems"),
@@ -117,7 +117,7 @@ def test_an_edit_changes_what_it_names_leaves_the_rest_and_is_recorded(client):
 @pytest.mark.parametrize(
     ("changes", "pointer"),
     [
-        ({"cron": "* * * * *"}, "#/cron"),
+        ({"cron": "* * * *"}, "#/cron"),
         ({"name": ""}, "#/name"),
         ({"cron": None}, "#/cron"),
         ({"budget": {}}, "#/budget"),

@@ -30,7 +30,7 @@ def test_calls_as_json_and_a_script_of_which_nothing_can_be_taken_over(run, unre
     script.write_text("from kernel_tuner import tune_kernel\ntune_kernel('f', 'void f() {}', 1, [], {}, lang='C')\n")
     ran = run("kernels", "adopt", str(script), "--folder", str(tmp_path / "made"), "--json")
     assert ran.status == 1
-    refused = "it is in C; kernels in CUDA are taken over"
+    refused = "its source is in another language; kernels in CUDA are taken over"
     call = {"call": 1, "kernel_name": "f", "folder": None, "refused": refused, "notes": []}
     assert ran.json == {"notes": [], "calls": [call]}
     assert ran.err.splitlines() == [f"error {script}: none of its 1 calls could be taken over"]

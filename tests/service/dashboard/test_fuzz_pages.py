@@ -32,7 +32,13 @@ def test_no_address_fails_a_page_or_tells_of_the_inside(client, commit, route, t
         return TEXTS if texts_of == "all" else TEXTS[place % 3 :: 3]
 
     best = commit(lambda rows: rows.trial_of(rows.best(library_ms=2.0)))
-    right = RIGHT | {"name": "gemm", "job_id": str(best.job_id), "study_id": str(best.study_id), "number": "0"}
+    right = RIGHT | {
+        "name": "gemm",
+        "job_id": str(best.job_id),
+        "study_id": str(best.study_id),
+        "number": "0",
+        "table_id": "1",
+    }
     named = [field.name for field in route.dependant.path_params]
     asked = {field.alias: right[field.alias] for field in route.dependant.query_params if field.alias in right}
     tried = [({}, {})]

@@ -35,4 +35,4 @@ def test_the_source_compiles(arch):
         compiled = compiled_by(None, Compilation(source(), macros, arch, "check_rows", "nvrtc"))
         for entry in ("keep_rows", "check_rows"):
             assert symbol_of(compiled.cubin, entry) == entry
-        assert compiled.resources.spill_bytes <= 160  # where components are judged, once a block
+        assert compiled.resources.spill_bytes <= 256  # where components are judged, once a block
