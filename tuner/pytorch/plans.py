@@ -5,7 +5,6 @@ The decision is made once for each operator, layouts and numbers, and kept until
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from torch import Tensor
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.turns import Turns
+from tilewright.tuner.switches import is_on
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
     from tilewright.kernels.problem import Problem
@@ -83,7 +83,7 @@ class _Process:
         self.is_listening = False
         self.warned: dict[tuple[str, type[Exception]], Exception] = {}
         self.era = 0  # plans of an earlier one are made anew
-        self.is_off = os.environ.get("TILEWRIGHT_OFF", "").lower() in {"1", "true", "yes", "on"}
+        self.is_off = is_on("TILEWRIGHT_OFF")
 
 
 _PROCESS = _Process()

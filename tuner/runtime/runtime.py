@@ -38,6 +38,7 @@ from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
+from tilewright.tuner.switches import is_on
 
 log = logging.getLogger(__name__)
 
@@ -394,19 +395,15 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
     return Runtime(
         bundle=setting("TILEWRIGHT_BUNDLE") or None,
         public_key=setting("TILEWRIGHT_BUNDLE_KEY") or None,
-        allow_older_bundle=_is_on("TILEWRIGHT_ALLOW_OLDER_BUNDLE"),
+        allow_older_bundle=is_on("TILEWRIGHT_ALLOW_OLDER_BUNDLE"),
         url=setting("TILEWRIGHT_URL") or local_address(),
         key=setting("TILEWRIGHT_KEY") or None,
-        report_misses=_is_on("TILEWRIGHT_REPORT_MISSES"),
+        report_misses=is_on("TILEWRIGHT_REPORT_MISSES"),
         only_tuned=only_tuned,
-        shipped_records=_is_on("TILEWRIGHT_SHIPPED_RECORDS", unset="true"),
-        any_size_operators=_is_on("TILEWRIGHT_ANY_SIZE"),
+        shipped_records=is_on("TILEWRIGHT_SHIPPED_RECORDS", unset="true"),
+        any_size_operators=is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
-
-
-def _is_on(variable: str, *, unset: str = "") -> bool:
-    return os.environ.get(variable, unset).lower() in {"1", "true", "yes", "on"}
 
 
 def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:

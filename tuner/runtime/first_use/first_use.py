@@ -19,6 +19,7 @@ from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import WrongResultWarning, warn
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.words import problem_words, tune_command
+from tilewright.tuner.switches import is_on
 
 SETTING = "TILEWRIGHT_FIRST_USE"
 
@@ -183,7 +184,7 @@ def forget() -> None:
 
 def is_enabled() -> bool:
     """Whether the setting, which is on unless it says otherwise, is on."""
-    return os.environ.get(SETTING, "true").lower() in {"1", "true", "yes", "on"}
+    return is_on(SETTING, unset="true")
 
 
 def _release_all() -> None:
