@@ -101,7 +101,9 @@ def _arguments(call: Node, names: list[str], text: str) -> list[int]:
         copies = [a or b for a, b in re.findall(_COPY.format(name=re.escape(name)), text)]
         found = [names.index(each) for each in (name, *copies) if each in names]
         if not found:
-            raise AdoptionError(f"it is in C, and passes {name}, which is none of its arguments and no copy of one")
+            raise AdoptionError(
+                f"it is in C, and passes {name}, which is neither one of its arguments nor a copy of one"
+            )
         places.append(found[0])
     return places
 

@@ -1,4 +1,4 @@
-"""The first calls of an answer that was not measured on this device: ours and PyTorch's take turns, and times decide.
+"""Chooses between our kernel and PyTorch's call by timing both in turns, where nothing was measured on this device.
 
 Times come from events that nobody waits for. A call counts only where the GPU had not reached it when it had been
 enqueued, so that its time has nothing of the host in it.

@@ -100,7 +100,7 @@ async def get_best_of_many(http: Request, kernel: KernelName, request: BatchRequ
 def get_table(request: Request, kernel: KernelName, query: Annotated[TableQuery, Query()]) -> TableAnswer:
     """The table of a family: the configurations for every size of an axis, and the times that it rests on.
 
-    Where there is none, the request counts as demand for the family.
+    If no table exists, the request is counted as demand for the family.
     """
     declared = kernel_named(kernel)
     family = Family.of(declared, parse_open_shape(query.shape), query.dtype, parse_options(query.options))

@@ -181,7 +181,7 @@ tune_kernel("run", ["host.cu", "scaled.cu"], 1000, arguments, {"block_size_x": [
     [
         ("scaled<<<blocks, threads>>>(y, x_there, n);", ""),
         ("for (int i = 0; i < 3; ++i) scaled<<<blocks, threads>>>(y, x_there, n);", "or one several times"),
-        ("scaled<<<blocks, threads>>>(slopes, x_there, n);", "passes slopes, which is none of its arguments"),
+        ("scaled<<<blocks, threads>>>(slopes, x_there, n);", "passes slopes, which is neither one of its arguments"),
         ("dim3 few(n / 32); scaled<<<few, threads>>>(y, x_there, n);", "the host computes few"),
     ],
 )

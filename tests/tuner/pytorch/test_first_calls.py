@@ -1,4 +1,4 @@
-"""The first calls of what was not measured on this device: ours and PyTorch's take turns, and their times decide."""
+"""Our kernel and PyTorch's call take turns where nothing was measured on this device, and the faster one is kept."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def may(monkeypatch):
 
 
 def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None):
-    """The verdict after that many calls, and its words; None while there is none."""
+    """The verdict after that many calls and its words; None if nothing is decided yet."""
     said = []
     made = Turns(
         gpu.run("ours"),

@@ -32,12 +32,12 @@ class TableFolder:
     def ranges(
         self, kernel: Kernel, family: Family, place: TargetDevice, *, within_s: float = math.inf
     ) -> Ranges | None:
-        """The ranges of that family's table; None where there is none, stored within that time, that can be used."""
+        """The ranges of that family's table; None if no usable table was stored within that time."""
         stored = self.get(family, place.slug, within_s=within_s)
         return None if stored is None else ranges_of(stored, kernel, family, place)
 
     def get(self, family: Family, slug: str, *, within_s: float = math.inf) -> Mapping[str, Any] | None:
-        """The family's document; None where there is none of that age."""
+        """The family's document; None if none was stored within that time."""
         path = self._path(family, slug)
         try:
             stored = json.loads(path.read_bytes())
