@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Start, Values, VariantSpace, no_start
@@ -263,6 +263,16 @@ class Variant:
                 "the workspace takes a small part of the memory",
                 lambda c, p, d: self.workspace_bytes(c, p) <= d.memory_bytes // self.workspace_share,
             )
+
+
+hopper_variant = partial(
+    Variant,
+    min_compute_capability=(9, 0),
+    max_compute_capability=(9, 0),
+    architecture_suffix="a",
+    requires=frozenset({"ptx"}),
+)
+"""A variant with instructions that compute capability 9.0 alone has, such as wgmma."""
 
 
 def _dotted(compute_capability: tuple[int, int]) -> str:

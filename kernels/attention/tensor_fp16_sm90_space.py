@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.kernel import Launch, Preparation, Variant
+from tilewright.kernels.kernel import Launch, Preparation
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
+from tilewright.kernels.variant import hopper_variant
 
 WARPGROUP_QUERIES = 64
 MOST_SHARED = 227 * 1024 - 4096  # of a block, less alignment and what is declared beside
@@ -123,7 +124,7 @@ MULTIPLIERS = choice("MULTIPLIERS", 2, 3, default=2, doc="warpgroups of a block 
 BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks, one for each multiprocessor: H20, H100 PCIe, H200")
 HEADS_TOGETHER = choice("HEADS_TOGETHER", 8, 32, 1024, default=8, doc="heads whose tiles of queries take turns")
 
-TENSOR3XFP16_SM90 = Variant(
+TENSOR3XFP16_SM90 = hopper_variant(
     name="tensor3xfp16_sm90",
     doc="FP32 accuracy by FP16 parts on Hopper's wgmma, in two launches: the first packs K and V.",
     source="tensor_fp16_sm90.cu",
@@ -141,10 +142,6 @@ TENSOR3XFP16_SM90 = Variant(
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
     workspace_share=WORKSPACE_PART,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=lambda p: p.dtype == "float32",
     has_room=has_room,
     start=start,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.kernels.conv2d.shape import is_nhwc, out_extents, terms
-from tilewright.kernels.kernel import Launch, Preparation, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, Preparation, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
-from tilewright.kernels.variant import WORKSPACE_SHARE
+from tilewright.kernels.variant import WORKSPACE_SHARE, hopper_variant
 
 TILE = 128  # lines that a block computes
 STEP = 32  # channels of a step
@@ -149,7 +149,7 @@ BLOCKS = choice("BLOCKS", 78, 114, 132, default=132, doc="blocks, one for each m
 TILE_N = choice("TILE_N", 64, 96, 128, 160, 192, default=128, doc="filters that a block computes")
 PROMOTE_K = powers_of_two("PROMOTE_K", 64, 512, default=256, doc="products between additions to FP32 registers")
 
-TENSOR3XFP16_SM90 = Variant(
+TENSOR3XFP16_SM90 = hopper_variant(
     name="tensor3xfp16_sm90",
     doc="FP32 accuracy by FP16 parts on Hopper's wgmma: images packed as lines that every tap shifts, three launches.",
     source="tensor_fp16_sm90.cu",
@@ -165,10 +165,6 @@ TENSOR3XFP16_SM90 = Variant(
     ),
     static_shared_bytes=lambda _c, _p: BARRIER_BYTES,
     workspace_bytes=workspace_bytes,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=is_supported,
     has_room=has_room,
 )

@@ -13,9 +13,10 @@ from tilewright.kernels.gemm.tensor_half_sm90_space import (
     STEP_K,
     has_room,
 )
-from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
+from tilewright.kernels.variant import hopper_variant
 
 MOST_ROWS = 64  # of A: with more, arithmetic counts too
 BLOCK_COLUMNS = 64  # of B, in a product
@@ -135,7 +136,7 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
     return values | {"DEPTH": depth if bounded else MOST_DEPTH}
 
 
-STREAMED_HALF_SM90 = Variant(
+STREAMED_HALF_SM90 = hopper_variant(
     name="streamed_half_sm90",
     doc="bfloat16 and float16 for few rows of A: B is read once, by TMA into a ring in shared memory, for wgmma.",
     source="streamed_half_sm90.cu",
@@ -157,10 +158,6 @@ STREAMED_HALF_SM90 = Variant(
     ),
     static_shared_bytes=static_shared_bytes,
     tensor_maps=tensor_maps,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=is_supported,
     has_room=has_room,
     start=start,

@@ -7,10 +7,10 @@ from functools import lru_cache
 from itertools import product
 
 from tilewright.kernels.gemm.layout import counters_fit, fastest_tile, row_divisors, takes_rows
-from tilewright.kernels.kernel import Launch, Preparation, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, Preparation, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
-from tilewright.kernels.variant import SHARED_COUNTER_BYTES
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES, hopper_variant
 
 STEP_K = 32  # 64 bytes of a line in FP16
 STEP_CHUNKS = 4  # of eight numbers, in a step
@@ -342,7 +342,7 @@ PROMOTE_K = powers_of_two("PROMOTE_K", 32, 512, default=256, doc="products betwe
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, default=1, doc="blocks that share a tile, at most")
 GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="rows of tiles that share columns of B in the L2 cache")
 
-TENSOR3XFP16_SM90 = Variant(
+TENSOR3XFP16_SM90 = hopper_variant(
     name="tensor3xfp16_sm90",
     doc="FP32 accuracy by FP16 parts on Hopper's wgmma, in two launches: the first packs both operands.",
     source="tensor_fp16_sm90.cu",
@@ -372,10 +372,6 @@ TENSOR3XFP16_SM90 = Variant(
     most_at_once=MOST_ROWS_AT_ONCE,
     is_sound_at_launch=is_sound_at_launch,
     workspace_share=WORKSPACE_PART,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=is_supported,
     has_room=has_room,
     start=start,

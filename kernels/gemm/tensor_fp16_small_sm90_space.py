@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.kernel import Launch, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
+from tilewright.kernels.variant import hopper_variant
 
 MULTIPROCESSOR_BYTES, RESERVED_BYTES = 228 * 1024, 1024  # of shared memory: of a multiprocessor of 9.0, of each block
 ALIGNMENT_BYTES = 1024  # the source's static shared memory fits into the alignment of the first swizzle
@@ -94,7 +95,7 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
 SLICES = choice("SLICES", 1, 2, 4, doc="warpgroups of a block that share the terms of a tile")
 SPLIT_K = choice("SPLIT_K", 1, 2, 4, 8, doc="blocks of a cluster that share the terms of a tile")
 
-TENSOR3XFP16_SMALL_SM90 = Variant(
+TENSOR3XFP16_SMALL_SM90 = hopper_variant(
     name="tensor3xfp16_small_sm90",
     doc="FP32 accuracy by FP16 parts on Hopper's wgmma, for small products: parts in registers, one launch.",
     source="tensor_fp16_small_sm90.cu",
@@ -111,10 +112,6 @@ TENSOR3XFP16_SMALL_SM90 = Variant(
         Constraint("shared memory suffices for them", shared_memory_suffices),
     ),
     static_shared_bytes=lambda _c, _p: ALIGNMENT_BYTES,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=supports,
     has_room=has_room,
     start=start,

@@ -6,10 +6,10 @@ from itertools import product
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, fastest_tile, stored_rows, takes_rows
-from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, hopper_variant
 
 STEP_K = 64  # a line of 128 bytes, what the swizzle spans
 LINE_BYTES = 128
@@ -268,7 +268,7 @@ CLUSTER_N = choice("CLUSTER_N", 1, 2, default=1, doc="blocks with tiles side by 
 SPLIT_K = choice("SPLIT_K", 1, 2, 3, 4, 6, 8, 16, 32, 64, 128, default=1, doc="blocks that share a tile")
 GROUP_M = choice("GROUP_M", 4, 8, 16, default=8, doc="rows of tiles that share columns of B in the L2 cache")
 
-TENSOR_HALF_SM90 = Variant(
+TENSOR_HALF_SM90 = hopper_variant(
     name="tensor_half_sm90",
     doc="bfloat16 and float16 on Hopper's wgmma: TMA loads by one warp, clusters that share operands.",
     source="tensor_half_sm90.cu",
@@ -292,10 +292,6 @@ TENSOR_HALF_SM90 = Variant(
     is_batch_invariant=always,
     is_sound_at_launch=is_sound_at_launch,
     tensor_maps=tensor_maps,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=is_supported,
     has_room=has_room,
 )

@@ -36,10 +36,10 @@ from tilewright.kernels.gemm.tensor_half_turned_sm90_time import (
     fastest,
     start,
 )
-from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, hopper_variant
 
 PIECE_M = 16  # rows of C that a warpgroup stores at once
 MOST_STAGES, FEWEST_STAGES = 16, 3
@@ -207,7 +207,7 @@ def is_near_fastest(c: Values, p: Problem, d: Limits, widths: Widths = WIDTHS) -
     return cycles(c, p, d) <= NEAR * fastest(p, d, widths)[0]
 
 
-TENSOR_HALF_TURNED_SM90 = Variant(
+TENSOR_HALF_TURNED_SM90 = hopper_variant(
     name="tensor_half_turned_sm90",
     doc="bfloat16 and float16 on Hopper with the product turned: tiles suit any number of rows, clusters share loads.",
     source="tensor_half_turned_sm90.cu",
@@ -245,10 +245,6 @@ TENSOR_HALF_TURNED_SM90 = Variant(
     takes_size=takes_rows,
     is_batch_invariant=always,
     tensor_maps=tensor_maps,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=is_supported,
     has_room=has_room,
 )

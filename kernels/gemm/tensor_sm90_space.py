@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, no_start
-from tilewright.kernels.variant import no_workspace
+from tilewright.kernels.variant import hopper_variant, no_workspace
 
 STEP_K = 32  # of the source: a line of the tensor cores' widest swizzle
 LINE_BYTES = 4 * STEP_K
@@ -282,7 +282,7 @@ def tf32_is_supported(p: Problem) -> bool:
     return p.dtype == "float32" and p.options["accuracy"] == "tf32" and k_covers_error(p, 0) and fills_a_tile
 
 
-TENSOR3XTF32_SM90 = Variant(
+TENSOR3XTF32_SM90 = hopper_variant(
     name="tensor3xtf32_sm90",
     doc="FP32 accuracy by three products on Hopper's wgmma; warpgroups specialise in loading or multiplying.",
     source="tensor_sm90.cu",
@@ -291,10 +291,6 @@ TENSOR3XTF32_SM90 = Variant(
     constraints=CONSTRAINTS,
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=fp32_is_supported,
     start=start,
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tilewright.kernels.gemm.tensor_half_sm90_space import ALIGNMENT, LINE_BYTES, MULTIPROCESSOR_BYTES, OTHER_BYTES
-from tilewright.kernels.kernel import Launch, TensorMap, Variant, ceil_div
+from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
 from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
+from tilewright.kernels.variant import hopper_variant
 
 BLOCK_ROWS, WARPGROUP = 64, 128  # rows of W in a product, threads that make one
 MOST_COLUMNS = 64
@@ -132,7 +133,7 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
     return {"PARTS": min(4 if is_narrow else 2, steps(p)), "SPLIT": split}
 
 
-STREAMED_SM90 = Variant(
+STREAMED_SM90 = hopper_variant(
     name="streamed_sm90",
     doc="Hopper's wgmma: TMA loads W and X into a ring, weights are multiplied from registers.",
     source="streamed_sm90.cu",
@@ -157,10 +158,6 @@ STREAMED_SM90 = Variant(
     ),
     static_shared_bytes=static_shared_bytes,
     tensor_maps=tensor_maps,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    architecture_suffix="a",
-    requires=frozenset({"ptx"}),
     supports=lambda p: p.shape["m"] >= FEWEST_ROWS,
     start=start,
 )
