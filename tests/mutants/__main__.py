@@ -63,7 +63,7 @@ def page(sources: list[Row], python: list[Row], seed: int) -> str:
     ]
     lines += [*summary(sources), "", "Missed:", "", *heads, *missed(sources), "", "## Python", ""]
     lines += [
-        "Judged by the tests of the module's room.",
+        "Judged by the tests that run the changed line, those of the module's own folder first, for at most 90 s.",
         "",
         *summary(python),
         "",

@@ -6,10 +6,11 @@ import ast
 
 import pytest
 
+from mutants.coverage_record import recorded
 from mutants.faults import SOURCES
 from mutants.judged_python import judging_tests, modules
 from mutants.judged_sources import SHAPES, planted
-from mutants.python_changes import changes, drawn
+from mutants.python_changes import Change, changes, drawn
 from mutants.table import Row, missed, summary
 from tilewright.kernels.catalogue import catalogue
 
@@ -49,12 +50,24 @@ def test_changes_are_made_where_something_is_computed():
     assert all(ast.parse(change.applied(text)) for change in changes(text))
 
 
-def test_a_seed_draws_the_same_changes_of_modules_that_have_tests():
+def test_a_change_is_judged_by_the_tests_that_run_its_line(tmp_path):
+    module = "tuner/loop/statistics.py"
+    record = recorded(tmp_path, 1, ["tests/tuner/loop/test_statistics.py"])
+    text = modules()[module]
+    change = next(change for change in changes(text) if judging_tests(record, module, change))
+    chosen = judging_tests(record, module, change)
+    assert all(test.startswith("tests/tuner/loop/test_statistics.py::") for test in chosen)
+    assert len(chosen) <= len(record.seconds)
+    assert all(seconds > 0 for seconds in record.seconds.values())
+    far = Change(line=text.count("\n") + 100, start=0, end=0, old="", new="")
+    assert set(judging_tests(record, module, far)) >= set(chosen)
+
+
+def test_a_seed_draws_the_same_changes():
     texts = {path: text for path, text in modules().items() if path.startswith("tuner/loop/")}
     first = drawn(texts, 5, 3)
     assert first == drawn(texts, 5, 3)
     for path, change in first:
-        assert judging_tests(path)[0].startswith("tests/tuner/loop/test_")
         assert ast.dump(ast.parse(change.applied(texts[path]))) != ast.dump(ast.parse(texts[path]))
 
 

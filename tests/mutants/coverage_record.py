@@ -1,0 +1,66 @@
+"""Which tests run a line of the product, and how long each takes: the whole suite once, under coverage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coverage import CoverageData
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = "[run]\nsource =\n  kernels\n  tuner\n  service\ncore = ctrace\n"
+LONGEST_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Tests by line of each module, and their seconds."""
+
+    data: CoverageData
+    seconds: dict[str, float]
+
+    def running(self, module: str, first: int, last: int) -> list[str]:
+        """The tests that run a line from `first` to `last`; where none does (constants), all that run the module."""
+        path = os.path.realpath(ROOT / module)
+        by_line = self.data.contexts_by_lineno(path)
+        tests = {test for line in range(first, last + 1) for test in by_line.get(line, ())}
+        return sorted(_tests(tests) or _tests({test for tests in by_line.values() for test in tests}))
+
+
+def recorded(folder: Path, workers: int, tests: Sequence[str] = ()) -> Recorded:
+    """The record of a run of all tests, or of these, `folder` being one for its files."""
+    settings, seconds = folder / "coveragerc", folder / "seconds.txt"
+    settings.write_text(SETTINGS + f"data_file = {folder / 'coverage'}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--cov"]
+    command += ["--continue-on-collection-errors"]
+    command += [
+        f"--cov-config={settings}",
+        "--cov-context=test",
+        "--cov-report=",
+        "-p",
+        "mutants.seconds_plugin",
+        *tests,
+    ]
+    environment = dict(os.environ) | {"MUTANTS_SECONDS": str(seconds)}
+    python_path = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, python_path))
+    subprocess.run(command, cwd=ROOT, env=environment, timeout=LONGEST_S, check=False)
+    data = CoverageData(str(folder / "coverage"))
+    data.read()
+    return Recorded(data, _seconds(seconds))
+
+
+def _seconds(path: Path) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        taken, _, test = line.partition(" ")
+        totals[test] = totals.get(test, 0.0) + float(taken)
+    return totals
+
+
+def _tests(contexts: set[str]) -> set[str]:
+    return {context.rpartition("|")[0] for context in contexts} - {""}
