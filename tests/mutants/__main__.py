@@ -1,6 +1,7 @@
 """Plants faults in copies of the sources and says what noticed each: `make mutants SEED=1 CHANGES=100`.
 
 PYTHONPATH=tests python -m mutants [--only gemm] [--changes 100] [--seed 1] [--sources | --python] [--page FILE]
+    [--record FOLDER]
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mutants import judged_python, judged_sources
+from mutants.coverage_record import recorded
 from mutants.table import Row, missed, summary
 from tilewright.tuner.devices.cpu.device import cpu_name
 
@@ -25,6 +27,7 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=100, help="of Python modules")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1, help="changes of Python that are judged at the same time")
+    parser.add_argument("--record", type=Path, help="a folder where the record of which tests run a line is kept")
     parser.add_argument("--page", type=Path, help="the page of docs to write")
     arguments = parser.parse_args()
     both = arguments.sources == arguments.python
@@ -35,9 +38,9 @@ def main() -> int:
             sources += map(_told, judged_sources.judged(Path(folder), arguments.only))
     with tempfile.TemporaryDirectory() as folder:
         if arguments.python or both:
+            record = recorded(arguments.record or Path(folder), arguments.workers)
             ways = arguments.changes, arguments.seed, arguments.only, arguments.workers
-            rows = judged_python.judged(Path(folder), *ways)
-            python += map(_told, rows)
+            python += map(_told, judged_python.judged(Path(folder), record, *ways))
     print("\n".join([*summary(sources), *summary(python)]))
     if arguments.page:
         arguments.page.write_text(page(sources, python, arguments.seed), encoding="utf-8")

@@ -13,7 +13,7 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = "[run]\nsource =\n  kernels\n  tuner\n  service\ncore = ctrace\n"
-LONGEST_S = 1800.0
+LONGEST_S = 7200.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,10 @@ class Recorded:
 
 
 def recorded(folder: Path, workers: int, tests: Sequence[str] = ()) -> Recorded:
-    """The record of a run of all tests, or of these, `folder` being one for its files."""
+    """The record of a run of all tests, or of these; it is kept in `folder`, and read where it is there."""
+    if (folder / "coverage").exists():
+        return _read(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     settings, seconds = folder / "coveragerc", folder / "seconds.txt"
     settings.write_text(SETTINGS + f"data_file = {folder / 'coverage'}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--cov"]
@@ -49,9 +52,13 @@ def recorded(folder: Path, workers: int, tests: Sequence[str] = ()) -> Recorded:
     python_path = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, python_path))
     subprocess.run(command, cwd=ROOT, env=environment, timeout=LONGEST_S, check=False)
+    return _read(folder)
+
+
+def _read(folder: Path) -> Recorded:
     data = CoverageData(str(folder / "coverage"))
     data.read()
-    return Recorded(data, _seconds(seconds))
+    return Recorded(data, _seconds(folder / "seconds.txt"))
 
 
 def _seconds(path: Path) -> dict[str, float]:

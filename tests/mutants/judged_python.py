@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 
-from mutants.coverage_record import ROOT, Recorded, recorded
+from mutants.coverage_record import ROOT, Recorded
 from mutants.python_changes import Change, drawn
 from mutants.table import Row
 
@@ -74,9 +74,8 @@ def judging_tests(record: Recorded, module: str, change: Change) -> list[str]:
     return chosen + [test for top, test in OF_TOPS.items() if module.startswith(top)]
 
 
-def judged(folder: Path, count: int, seed: int, only: str = "", workers: int = 1) -> Iterator[Row]:
+def judged(folder: Path, record: Recorded, count: int, seed: int, only: str = "", workers: int = 1) -> Iterator[Row]:
     """A row for each of `count` changes, `folder` being an empty one for copies; `only`: how paths begin."""
-    record = recorded(folder, workers)
     texts = {path: text for path, text in modules().items() if path.startswith(only)}
     copies: SimpleQueue[Path] = SimpleQueue()
     for number in range(workers):
@@ -93,7 +92,8 @@ def judged(folder: Path, count: int, seed: int, only: str = "", workers: int = 1
         return Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
 
     with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(row, drawn(texts, count, seed))
+        rows = [pool.submit(row, change) for change in drawn(texts, count, seed)]
+        yield from (row.result() for row in as_completed(rows))
 
 
 def _copied(folder: Path) -> Path:
