@@ -94,3 +94,28 @@ def test_the_first_calls_do_not_wait_for_the_compiler(torch, operators):
         times_ms.append((time.perf_counter() - begun) * 1e3)
     assert max(times_ms) < 500, times_ms  # NVRTC takes more than a second for it
     decision_of(torch, tw, 1536, is_busy=True)
+
+
+def test_a_shape_that_nobody_measured_stalls_no_call(torch, tmp_path, monkeypatch):
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    first_use.forget()
+    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers")))
+    x, w = torch.randn(777, 1000, device="cuda"), torch.randn(1234, 1000, device="cuda")
+    torch.nn.functional.linear(x, w)
+    expected = x.double() @ w.double().T
+    torch.cuda.synchronize()
+    times_ms, begun = [], time.perf_counter()
+    while time.perf_counter() - begun < LONGEST_S:
+        called = time.perf_counter()
+        found = tw.linear(x, w)
+        torch.cuda.synchronize()
+        times_ms.append((time.perf_counter() - called) * 1e3)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-2)
+        (decision,) = tw.status()
+        if "calls each" in decision.reason or "host-bound" in decision.reason:
+            break
+    tw.use(None)
+    assert "until a configuration is found" not in decision.reason
+    assert max(times_ms[1:]) < 500, max(times_ms[1:])  # finding takes a second of Python, and compiling as long

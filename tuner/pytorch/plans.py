@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.turns import Turns
+from tilewright.tuner.pytorch.turns import Run, Search, Turns, held, may_take_turns
 from tilewright.tuner.switches import is_on
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
@@ -162,7 +162,8 @@ def prepare(function: Callable[..., Any] | None = None, *arguments: Any, **named
 
     for _ in range(MOST_REPEATS):
         if function is not None:
-            function(*arguments, **named)
+            with held():  # what is decided is decided now
+                function(*arguments, **named)
         before = era()
         for one in [use for uses in list(_PROCESS.uses.values()) for use in uses if use.use.state not in _SETTLED]:
             with suppress(LaunchError):  # there is no other configuration; the next call runs as PyTorch's own
@@ -304,7 +305,7 @@ class Plans:
     ) -> None:
         self._name, self._kernel = name, kernel
         self._result, self._pose, self._pytorch = result, pose, pytorch
-        self._by_layout: dict[Hashable, _Ready | Turns | None] = {}
+        self._by_layout: dict[Hashable, Run | None] = {}
         self._era = _PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
@@ -334,6 +335,8 @@ class Plans:
         if self._era != _PROCESS.era or _PROCESS.is_off:
             return None
         ready = self._by_layout.get(tuple([layout_key(one) for one in arguments]))
+        if isinstance(ready, Search):
+            return None
         return ready.ours if isinstance(ready, Turns) else ready
 
     def posed(self, *arguments: Any) -> Posed:
@@ -346,25 +349,34 @@ class Plans:
         with on_device_of(_first(output)):
             return self._found(output, arguments)
 
-    def _decided(self, key: Hashable, arguments: Sequence[Any]) -> _Ready | Turns | None:
-        ready: _Ready | Turns | None = None
+    def _decided(self, key: Hashable, arguments: Sequence[Any], error: Exception | None = None) -> Run | None:
+        """What calls of this layout run from now on, None for PyTorch's own; `error`: why nothing was found."""
+        ready: Run | None = None
         result = self._result(*arguments)
         outputs = result if isinstance(result, tuple) else (result,)
         if outputs[0].numel() and all(one.numel() for one in arguments if isinstance(one, Tensor)):
             try:
+                if error is not None:
+                    raise error
                 with on_device_of(outputs[0]):
                     ready = self._chosen(key, result, outputs, arguments)
-            except (TunerError, KernelError) as error:
-                self._note(key, arguments, error)
+            except (TunerError, KernelError) as reason:
+                self._note(key, arguments, reason)
         self._by_layout[key] = ready
         return ready
 
-    def _chosen(
-        self, key: Hashable, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]
-    ) -> _Ready | Turns | None:
+    def _chosen(self, key: Hashable, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> Run | None:
         from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher  # noqa: PLC0415 - see above
 
-        launcher, posed, choice = self._found(output, arguments)
+        launcher, posed = self._launcher(output, arguments)
+        if not isinstance(launcher, AnySizeLauncher) and outputs[0].is_cuda and may_take_turns():
+            problem, device = launcher.posed(*posed.arrays)
+            if not launcher.is_known(problem, device):
+                self._keep(key, arguments, is_ours=False, reason="PyTorch's own call, until a configuration is found")
+                return Search(
+                    partial(launcher.look_for, problem, device), self._as_pytorch, partial(self._decided, key)
+                )
+        choice = launcher.choice(*posed.arrays)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         ours = _Ready(launcher, [_Output.of(one, _place(arguments, one)) for one in outputs], self._pose)
         use: _Use | None = None
@@ -376,7 +388,7 @@ class Plans:
             load = partial(use.launcher.load_for, use.problem, use.device)
             reason = f"takes turns with PyTorch's own call: {words}"
             self._keep(key, arguments, is_ours=not choice.library_faster, reason=reason)
-            ready: _Ready | Turns | None = self._in_turns(key, ours, load, is_first=not choice.library_faster)
+            ready: Run | None = self._in_turns(key, ours, load, is_first=not choice.library_faster)
         elif choice.library_faster:
             told = "was" if use is None else "is expected to be"
             self._keep(key, arguments, is_ours=False, reason=f"the library {told} faster than {words}")
@@ -400,12 +412,16 @@ class Plans:
                 words = before.reason.partition(": ")[2]
                 _PROCESS.decisions[self._name, key] = before._replace(is_ours=is_ours, reason=f"{reason}; {words}")
 
-        def pytorch(arguments: Sequence[Any]) -> Any:
-            return self._pytorch(*arguments)
+        return Turns(ours, self._as_pytorch, prefers_ours=is_first, load=load, decided=decided)
 
-        return Turns(ours, pytorch, prefers_ours=is_first, load=load, decided=decided)
+    def _as_pytorch(self, arguments: Sequence[Any]) -> Any:
+        return self._pytorch(*arguments)
 
     def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
+        launcher, posed = self._launcher(output, arguments)
+        return Found(launcher, posed, launcher.choice(*posed.arrays))
+
+    def _launcher(self, output: Any, arguments: Sequence[Any]) -> tuple[Launcher | AnySizeLauncher, Posed]:
         first = _first(output)
         if first.device.type not in {"cpu", "cuda"}:
             raise NoKernelError(f"kernels run on CUDA GPUs and on the CPU, not on {first.device.type}")
@@ -413,8 +429,8 @@ class Plans:
             if isinstance(one, Tensor) and (one.layout is not torch.strided or one.is_neg() or one.is_conj()):
                 raise NoKernelError("what lies in memory is not the matrix: it is sparse, negated or conjugated")
         posed = self._pose(output, *arguments)
-        launcher = runtime().operator_launcher(self._kernel, posed.named, str(first.dtype).removeprefix("torch."))
-        return Found(launcher, posed, launcher.choice(*posed.arrays))
+        dtype = str(first.dtype).removeprefix("torch.")
+        return runtime().operator_launcher(self._kernel, posed.named, dtype), posed
 
     def _keep(self, key: Hashable, arguments: Sequence[Any], *, is_ours: bool, reason: str) -> None:
         shown = [tuple(one.shape) if isinstance(one, Tensor) else one for one in arguments]

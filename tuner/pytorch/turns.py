@@ -1,4 +1,4 @@
-"""Chooses between our kernel and PyTorch's call by timing both in turns, where nothing was measured on this device.
+"""The first calls: PyTorch's own run while ours is found and compiled, then both take turns and the faster stays.
 
 Times come from events that nobody waits for. A call counts only where the GPU had not reached it when it had been
 enqueued, so that its time has nothing of the host in it.
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.loop.statistics import is_tie, median
 
@@ -111,6 +112,39 @@ class Turns:
             is_ours = self._prefers_ours
         times = f"ours {median(ours):.4g} ms, PyTorch's {median(others):.4g} ms, {len(ours)} calls each"
         self._decided(is_ours, times)
+
+
+class Search:
+    """Runs PyTorch's call while a thread finds what else there is; then `decide(arguments, error)` says what runs.
+
+    It is called once, with the TunerError or KernelError of `find`, and returns None for PyTorch's call.
+    """
+
+    def __init__(
+        self, find: Callable[[], None], pytorch: Run, decide: Callable[[Sequence[Any], Exception | None], Run | None]
+    ) -> None:
+        self._find, self._pytorch, self._decide = find, pytorch, decide
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+        self._decision: tuple[Run | None] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name="tilewright-find")
+        self._thread.start()
+
+    def __call__(self, arguments: Sequence[Any]) -> Any:
+        """The result; waits for the thread where calls may not differ from one to the next."""
+        if self._thread.is_alive() and may_take_turns():
+            return self._pytorch(arguments)
+        self._thread.join()
+        with self._lock:
+            if self._decision is None:
+                self._decision = (self._decide(arguments, self._error),)
+        return (self._decision[0] or self._pytorch)(arguments)
+
+    def _run(self) -> None:
+        try:
+            self._find()
+        except (TunerError, KernelError) as error:
+            self._error = error
 
 
 class _Held(threading.local):

@@ -173,6 +173,14 @@ class Launcher:
         problem, on = self._posed(arrays, named, device)
         return self._choices.choose(self.kernel, problem, place_of(on))
 
+    def is_known(self, problem: Problem, device: str) -> bool:
+        """Whether `choice` is quick, for what arrays pose on a resolved device: no service, no prediction."""
+        return self._choices.is_known(self.kernel, problem, place_of(device))
+
+    def look_for(self, problem: Problem, device: str) -> None:
+        """Finds what `choice` returns then, for a thread beside the program's; raises as `choice`."""
+        self._choices.look_for(self.kernel, problem, place_of(device))
+
     def first_use(self, problem: Problem, device: str, choice: Choice) -> FirstUse | None:
         """What is to be checked of that choice, for what arrays pose on a resolved device; None for nothing."""
         return self._choices.first_use(self.kernel, problem, place_of(device), choice)

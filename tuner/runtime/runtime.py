@@ -43,6 +43,7 @@ from tilewright.tuner.switches import is_on
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
 
 SERVICE_LIMIT_S = 2.0
 LARGEST = 8192
@@ -211,7 +212,22 @@ class Runtime:
             raise UntunedError(missing)
         warn(f"{missing}: the kernel's default configuration is used there", UntunedWarning)
 
-    def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
+    def is_known(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> bool:
+        """Whether `choose` asks no service and predicts nothing, which takes up to seconds."""
+        if (problem, place.slug) in self._choices or problem in self._pinned or self._known(kernel, problem, place):
+            return True
+        is_asked = self._service is not None and self._bundle is None
+        return not is_asked and self._predicted_before(kernel, problem, place) is not None
+
+    def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> None:
+        """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
+        from tilewright.tuner.runtime.prediction_process import PREDICTIONS  # noqa: PLC0415 - seldom needed
+
+        self.choose(kernel, problem, place, predict=PREDICTIONS.answer)
+
+    def choose(
+        self, kernel: Kernel, problem: Problem, place: TargetDevice, *, predict: Predict | None = None
+    ) -> Choice:
         """The configuration for a problem on a device model; looked for once, and warned of once."""
         key = problem, place.slug
         with self._lock:
@@ -221,25 +237,30 @@ class Runtime:
         with looking:
             choice = self._choices.get(key)
             if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice):
-                choice = self._choices[key] = self._chosen(kernel, problem, place)
+                choice = self._choices[key] = self._chosen(kernel, problem, place, predict)
             return choice
 
-    def predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+    def predicted(
+        self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None = None
+    ) -> Choice | None:
         """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
-        known = self._predictions.get(kernel, problem, place)
-        if known is not None and self._uses.is_withdrawn(kernel, problem, place, known):
-            return None
+        known = self._predicted_before(kernel, problem, place)
         if known is None:
             from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
 
-            answer = shipped_answer(kernel, problem, place)
+            answer = (predict or shipped_answer)(kernel, problem, place)
             if answer is None:
                 return None
             self._predictions.put(problem, place, answer)
             known = Choice.from_facts(answer, "shipped")
+        elif self._uses.is_withdrawn(kernel, problem, place, known):
+            return None
         return replace(known, origin="shipped")
+
+    def _predicted_before(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
+        return None if self._predictions is None else self._predictions.get(kernel, problem, place)
 
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """What is to be checked of that choice when it is launched first; None for nothing."""
@@ -310,7 +331,7 @@ class Runtime:
             self._choices[problem, place.slug] = default
         return made
 
-    def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
+    def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice:
         if problem in self._pinned:
             pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
             if match is None:
@@ -323,7 +344,7 @@ class Runtime:
         elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
         if choice is None or choice.match == "default":
-            choice = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place) or choice
+            choice = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place, predict) or choice
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (

@@ -12,7 +12,7 @@ import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.errors import TunerError  # noqa: E402
 from tilewright.tuner.pytorch import turns  # noqa: E402
 from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
-from tilewright.tuner.pytorch.turns import MOST_CALLS, Turns  # noqa: E402
+from tilewright.tuner.pytorch.turns import MOST_CALLS, Search, Turns  # noqa: E402
 
 
 class Gpu:
@@ -153,3 +153,57 @@ def test_off_makes_every_operator_pytorchs_own_and_on_ours_again():
         tw.on()
     torch.testing.assert_close(tw.gemm(a, b), a @ b)
     assert launched.ready(a, b, 1.0, "fp32") is not None
+
+
+class Finding:
+    """Something that is looked for until the test says that it is found, or what was wrong."""
+
+    def __init__(self, error=None):
+        self.found, self.error = threading.Event(), error
+
+    def __call__(self):
+        assert self.found.wait(60)
+        if self.error is not None:
+            raise self.error
+
+
+def searched(finding, decided):
+    def decide(arguments, error):
+        decided.append((arguments, error))
+        return None if error else lambda given: ("ours", given)
+
+    return Search(finding, lambda given: ("pytorch", given), decide)
+
+
+def ended(search, arguments):
+    """The first result that is not PyTorch's, or the last where something was decided."""
+    search._thread.join(60)
+    return search(arguments)
+
+
+def test_pytorch_computes_until_a_configuration_is_found():
+    finding, decided = Finding(), []
+    search = searched(finding, decided)
+    assert [search([1]), search([2])] == [("pytorch", [1]), ("pytorch", [2])]
+    assert not decided
+    finding.found.set()
+    assert ended(search, [3]) == ("ours", [3])
+    assert search([4]) == ("ours", [4])
+    assert decided == [([3], None)]
+
+
+def test_what_cannot_be_found_stays_pytorchs_and_says_why():
+    reason = TunerError("nothing known")
+    finding, decided = Finding(reason), []
+    search = searched(finding, decided)
+    finding.found.set()
+    assert ended(search, [3]) == search([3]) == ("pytorch", [3])
+    assert decided == [([3], reason)]
+
+
+def test_who_may_not_take_turns_waits_for_the_search(monkeypatch):
+    monkeypatch.setattr(turns, "may_take_turns", lambda: False)
+    finding, decided = Finding(), []
+    search = searched(finding, decided)
+    threading.Timer(0.05, finding.found.set).start()
+    assert search([1]) == ("ours", [1])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from dataclasses import replace
+from unittest.mock import ANY
 
 import pytest
 import shipped_file
@@ -17,6 +19,7 @@ from tilewright.tuner.runtime import Runtime, UntunedWarning
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
 from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.prediction_process import PREDICTIONS, PredictionProcess
 from tilewright.tuner.runtime.runtime import default_runtime
 from tilewright.tuner.runtime.shipped import shipped_answer
 
@@ -109,3 +112,30 @@ def test_they_can_be_switched_off(answers, monkeypatch, tmp_path):
             assert default_runtime().choose(GEMM, NEVER_MEASURED, H200).origin == "default"
     finally:
         default_runtime.cache_clear()
+
+
+def test_a_search_beside_the_program_finds_what_choosing_does(answers, tmp_path, request):
+    here = Runtime(answers=AnswerCache(tmp_path / "here")).choose(GEMM, NEVER_MEASURED, H200)
+    runtime = Runtime(answers=answers)
+    request.addfinalizer(PREDICTIONS.close)
+    assert not runtime.is_known(GEMM, NEVER_MEASURED, H200)
+    runtime.look_for(GEMM, NEVER_MEASURED, H200)
+    assert runtime.is_known(GEMM, NEVER_MEASURED, H200)
+    found = runtime.choose(GEMM, NEVER_MEASURED, H200)
+    assert (found.configuration, found.match) == (here.configuration, here.match)
+    assert Runtime(answers=answers).is_known(GEMM, NEVER_MEASURED, H200)  # from the disk
+
+
+def test_predictions_come_from_another_process_and_survive_its_end(monkeypatch):
+    predictions = PredictionProcess()
+    expected = shipped_answer(GEMM, NEVER_MEASURED, H200)
+    expected = expected | {"time_ms": pytest.approx(expected["time_ms"], rel=1e-3), "library": ANY}
+    with monkeypatch.context() as patched:
+        patched.setattr("tilewright.tuner.runtime.shipped.shipped_answer", lambda *_: pytest.fail("computed here"))
+        assert predictions.answer(GEMM, NEVER_MEASURED, H200) == expected
+        predictions._process.kill()
+        predictions._process.wait()
+        assert predictions.answer(GEMM, NEVER_MEASURED, H200) == expected
+    predictions.close()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert predictions.answer(GEMM, NEVER_MEASURED, H200) == expected

@@ -19,6 +19,12 @@ class Chooses(Protocol):
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
         """The configuration for a problem on a device model."""
 
+    def is_known(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> bool:
+        """Whether `choose` asks no service and predicts nothing, which takes up to seconds."""
+
+    def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> None:
+        """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
+
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
         """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
 
