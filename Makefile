@@ -129,6 +129,10 @@ bench-first-use: ## What the check at the first use costs a call, on a GPU with 
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/first_use.py $(if $(OUT),--out $(OUT))
 
+bench-first-calls: ## The first calls of models' layers that nobody tuned, and what is settled then, on a GPU with PyTorch; OUT=FILE writes it
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/first_calls.py --count $(or $(COUNT),40) --seed $(or $(SEED),11) $(if $(OUT),--out $(OUT))
+
 bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with PyTorch in the environment; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/attention.py

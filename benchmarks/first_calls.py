@@ -1,0 +1,121 @@
+"""Layers of public models in a process that knows nothing of them: their first calls, and what is settled then.
+
+Sizes are drawn by a seed. The first 20 calls of each layer are timed one by one beside PyTorch's, with their looking up,
+predicting and compiling. Then it is called until the choice between ours and PyTorch's is made, and both are timed in
+turns behind a kernel that waits, so that events do not time the host.
+
+    python benchmarks/first_calls.py --count 40 --seed 11 --out benchmarks/results/h200/day_one_models.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from documents.file import now, write
+from predictions.shapes import model_layers
+
+import tilewright.torch as tw
+
+CALLS, ROUNDS, LONGEST_S = 20, 15, 60.0
+SLEEP_CYCLES = 1_000_000  # about half a millisecond
+SLACK_MS = 0.2
+"""What a first call may take beyond twice PyTorch's."""
+
+Call = Callable[[], Any]
+
+
+def main() -> None:
+    """Measures, prints a line a layer and the means, and writes the JSON where it is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=16, help="of layers a dtype")
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TILEWRIGHT_CACHE_DIR"] = folder
+        for dtype in arguments.dtypes:
+            made = measured([shape | {"dtype": dtype} for shape in model_layers(arguments.count, arguments.seed)])
+            rows += made
+            ratios = statistics.geometric_mean(row["ratio"] for row in made), min(row["ratio"] for row in made)
+            print(f"{dtype}: {ratios[0]:.3f} in the geometric mean, {ratios[1]:.3f} at least")
+    if arguments.out:
+        command = f"python benchmarks/first_calls.py --count {arguments.count} --seed {arguments.seed}"
+        write(
+            arguments.out, {"command": command, "device": torch.cuda.get_device_name(), "made_at": now(), "rows": rows}
+        )
+
+
+def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with what was measured."""
+    pairs = [contestants(row) for row in rows]
+    for row, (ours, library) in zip(rows, pairs, strict=True):
+        alone = [called_ms(library) for _ in range(CALLS)]
+        first = [called_ms(ours) for _ in range(CALLS)]
+        row |= {"first_calls_ms": sum(first), "library_calls_ms": sum(alone), "longest_ms": max(first)}
+        row["longest_allowed_ms"] = 2 * statistics.median(alone) + SLACK_MS
+    for row, (ours, library) in zip(rows, pairs, strict=True):
+        row["decision"] = settled(row, ours)
+        row |= in_turns(ours, library)
+        print(row, flush=True)
+    return rows
+
+
+def contestants(row: dict[str, Any]) -> tuple[Call, Call]:
+    """The layer by `tilewright.torch`, and by PyTorch."""
+    dtype = getattr(torch, row["dtype"])
+    x = torch.randn(row["m"], row["k"], device="cuda", dtype=dtype)
+    w = torch.randn(row["n"], row["k"], device="cuda", dtype=dtype)
+    return lambda: tw.linear(x, w), lambda: torch.nn.functional.linear(x, w)
+
+
+def called_ms(call: Call) -> float:
+    """Of one call and its result, as the caller's clock has it."""
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begun) * 1e3
+
+
+def settled(row: dict[str, Any], ours: Call) -> str:
+    """What was decided, after calls behind a kernel that waits."""
+    begun, call = time.perf_counter(), f"({row['m']}, {row['k']}), ({row['n']}, {row['k']})"
+    while True:
+        torch.cuda._sleep(SLEEP_CYCLES)  # noqa: SLF001 - no public call waits on the GPU
+        for _ in range(4):
+            ours()
+        torch.cuda.synchronize()
+        one = next(one for one in tw.status() if one.call.startswith(call) and row["dtype"] in one.call)
+        is_open = "takes turns" in one.reason or "until a configuration is found" in one.reason
+        if not is_open or time.perf_counter() - begun > LONGEST_S:
+            return f"{'ours' if one.is_ours else 'PyTorch'}: {one.reason}"
+
+
+def in_turns(ours: Call, library: Call) -> dict[str, float]:
+    """Medians of both, and how many times as fast the layer is as PyTorch's."""
+    times: dict[str, list[float]] = {"settled_ms": [], "torch_ms": []}
+    for number in range(ROUNDS):
+        for name, call in sorted({"settled_ms": ours, "torch_ms": library}.items(), reverse=number % 2 == 0):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(SLEEP_CYCLES)  # noqa: SLF001 - no public call waits on the GPU
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(begin.elapsed_time(end))
+    medians = {name: statistics.median(of_one) for name, of_one in times.items()}
+    return medians | {"ratio": medians["torch_ms"] / medians["settled_ms"]}
+
+
+if __name__ == "__main__":
+    main()
