@@ -84,6 +84,7 @@ class _Process:
         self.warned: dict[tuple[str, type[Exception]], Exception] = {}
         self.era = 0  # plans of an earlier one are made anew
         self.is_off = is_on("TILEWRIGHT_OFF")
+        self.is_ready = False  # the launcher is imported and its runtime made, which takes a quarter of a second
 
 
 _PROCESS = _Process()
@@ -95,6 +96,7 @@ def use(runtime: Runtime | None) -> None:
     Make it with `only_tuned=True`: otherwise problems without a result run with a kernel's default configuration.
     """
     _PROCESS.runtime = runtime
+    _PROCESS.is_ready = _PROCESS.is_ready or runtime is not None
     _PROCESS.decisions, _PROCESS.uses, _PROCESS.warned = {}, {}, {}
     look_again()
 
@@ -118,7 +120,9 @@ def runtime() -> Runtime:
 
         _PROCESS.is_listening = True
         LISTENERS.append(lambda _use, _finding: look_again())  # the next answer may say that the library is faster
-    return _PROCESS.runtime or default_runtime(only_tuned=True)
+    found = _PROCESS.runtime or default_runtime(only_tuned=True)
+    _PROCESS.is_ready = True
+    return found
 
 
 def off() -> None:
@@ -366,16 +370,16 @@ class Plans:
         return ready
 
     def _chosen(self, key: Hashable, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> Run | None:
+        may_search = outputs[0].is_cuda and may_take_turns()
+        if may_search and not _PROCESS.is_ready:
+            return self._search(key, arguments, runtime)
         from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher  # noqa: PLC0415 - see above
 
         launcher, posed = self._launcher(output, arguments)
-        if not isinstance(launcher, AnySizeLauncher) and outputs[0].is_cuda and may_take_turns():
+        if may_search and not isinstance(launcher, AnySizeLauncher):
             problem, device = launcher.posed(*posed.arrays)
             if not launcher.is_known(problem, device):
-                self._keep(key, arguments, is_ours=False, reason="PyTorch's own call, until a configuration is found")
-                return Search(
-                    partial(launcher.look_for, problem, device), self._as_pytorch, partial(self._decided, key)
-                )
+                return self._search(key, arguments, partial(launcher.look_for, problem, device))
         choice = launcher.choice(*posed.arrays)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         ours = _Ready(launcher, [_Output.of(one, _place(arguments, one)) for one in outputs], self._pose)
@@ -400,6 +404,10 @@ class Plans:
         if use is not None and all(one.use is not use.use for one in uses):
             uses.append(use)
         return ready
+
+    def _search(self, key: Hashable, arguments: Sequence[Any], find: Callable[[], object]) -> Search:
+        self._keep(key, arguments, is_ours=False, reason="PyTorch's own call, until a configuration is found")
+        return Search(find, self._as_pytorch, partial(self._decided, key))
 
     def _in_turns(self, key: Hashable, ours: _Ready, load: Callable[[], None], *, is_first: bool) -> Turns:
         """Ours and PyTorch's call, until their times decide; what is decided then holds as what the records say."""

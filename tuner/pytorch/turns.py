@@ -121,7 +121,7 @@ class Search:
     """
 
     def __init__(
-        self, find: Callable[[], None], pytorch: Run, decide: Callable[[Sequence[Any], Exception | None], Run | None]
+        self, find: Callable[[], object], pytorch: Run, decide: Callable[[Sequence[Any], Exception | None], Run | None]
     ) -> None:
         self._find, self._pytorch, self._decide = find, pytorch, decide
         self._error: Exception | None = None

@@ -5,6 +5,7 @@ A prediction takes about a second of Python in a process that has made none, 90 
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import select
@@ -75,6 +76,7 @@ class PredictionProcess:
 
 
 PREDICTIONS = PredictionProcess()
+atexit.register(PREDICTIONS.close)
 """That of this process."""
 
 
