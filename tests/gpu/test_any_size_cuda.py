@@ -127,7 +127,7 @@ def test_no_size_compiles_or_takes_memory_once_a_family_is_prepared(torch, tmp_p
     launch = Runtime(answers=AnswerCache(tmp_path / "answers")).best(kernel, dtype=dtype, **shape)
     launch.prepare()
     made = {size: operands(torch, kernel, size, dtype) for size in (1, 33, 129, 700, 2049, HIGH)}
-    monkeypatch.setattr("tilewright.tuner.runtime.cuda.compiled_by", None)  # nothing compiles from here on
+    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
     monkeypatch.setattr("tilewright.tuner.runtime.first_use.on_stream.compiled_by", None)
     torch.cuda.synchronize()
     free_bytes = torch.cuda.mem_get_info()[0]

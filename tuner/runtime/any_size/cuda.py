@@ -41,12 +41,12 @@ from tilewright.tuner.runtime.contexts import (
     pushed,
     quick,
 )
-from tilewright.tuner.runtime.cuda import MAX_DYNAMIC_SHARED_BYTES, load_functions
 from tilewright.tuner.runtime.errors import LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.workspaces import capture_id
 
