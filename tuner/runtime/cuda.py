@@ -22,11 +22,12 @@ from tilewright.tuner.runtime.contexts import (
     context_of,
     current_handle,
     current_ordinal,
+    launching_ordinal,
     primary,
     pushed,
     quick,
 )
-from tilewright.tuner.runtime.errors import LaunchError, WrongDeviceError
+from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
@@ -232,11 +233,7 @@ class CudaLaunches:
         number = mine.context_id.value
         with self._lock:
             if number not in self._loaded:
-                ordinal = current_ordinal() or 0
-                if self._only not in {None, ordinal}:
-                    raise WrongDeviceError(
-                        f"this launcher is for cuda:{self._only}, but the current context is on cuda:{ordinal}"
-                    )
+                ordinal = launching_ordinal(self._only)
                 place = gpu_place(ordinal)
 
                 def load(choice: Choice) -> LoadedKernel:

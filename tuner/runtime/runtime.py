@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,11 +16,11 @@ from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
+from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
-from tilewright.tuner.runtime.any_size.ranges import Ranges
-from tilewright.tuner.runtime.any_size.tables import TableFolder, ranges_of
+from tilewright.tuner.runtime.any_size.table_sources import TableSources
+from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import (
@@ -36,11 +35,10 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
+from tilewright.tuner.runtime.problems import named_problem
 from tilewright.tuner.runtime.service import Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
 from tilewright.tuner.switches import is_on
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -101,8 +99,9 @@ class Runtime:
         self._launchers: dict[Any, Launcher] = {}
         self._any_size: dict[Any, AnySizeLauncher] = {}
         self._any_size_operators = any_size_operators
-        self._served_tables = TableFolder(self._answers.folder / "tables")
-        self.families = Families(self._known_for_all, self._tabled, self.first_use, self._warn_untuned)
+        served = TableFolder(self._answers.folder / "tables")
+        tables = TableSources(self._bundle, self.tables, served, self._service)
+        self.families = Families(self._known_for_all, tables.ranges, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
     def best(
@@ -129,7 +128,7 @@ class Runtime:
         launcher = self._launchers.get(question)
         if launcher is None:
             declared = self.kernels.get(kernel)
-            problem = _problem(declared, dtype, named)
+            problem = named_problem(declared, dtype, named)
             kind = PackedLauncher if problem.options.get("packed_b") else Launcher
             launcher = kind(declared, problem, resolved(device) if device else None, self)
             if device and 0 not in dict(problem.axes).values():
@@ -187,23 +186,6 @@ class Runtime:
             is_of_one_size = choice is not None and choice.match in {"exact", "range"}
             return choice and replace(choice, match="nearest" if is_of_one_size else choice.match, cubin=None)
         return self.predicted(kernel, problem, place)
-
-    def _tabled(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
-        """The family's table in the bundle, of this machine, or of the service; the service is asked once a day."""
-        found = self._bundle.ranges(kernel, family, place) if self._bundle else None
-        found = found or self.tables.ranges(kernel, family, place)
-        found = found or self._served_tables.ranges(kernel, family, place, within_s=FRESH_S)
-        if found is None and self._service and self._bundle is None:
-            answer = self._service.table(family, place, partial(self._keep_table, family, place))
-            found = ranges_of(answer, kernel, family, place) if answer else None
-            found = found or self._served_tables.ranges(kernel, family, place)
-        return found
-
-    def _keep_table(self, family: Family, place: TargetDevice, answer: Mapping[str, Any]) -> None:
-        try:
-            self._served_tables.put(family, place.slug, answer)
-        except OSError as error:
-            log.warning("a table could not be kept in %s: %s", self._served_tables.folder, error)
 
     def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
         missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"
@@ -404,22 +386,6 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         any_size_operators=is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
-
-
-def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
-    """The problem; an axis of 0 is one as long as the output has no element then."""
-    shape = {name: value for name, value in named.items() if name in kernel.axis_names}
-    options = {name: value for name, value in named.items() if name not in kernel.axis_names}
-    empty = [axis for axis in kernel.axes if shape.get(axis) == 0 and type(shape[axis]) is int]
-    problem = kernel.problem(shape | dict.fromkeys(empty, 1), dtype, options)
-    if not empty:
-        return problem
-    problem = replace(problem, axes=tuple((axis, shape[axis]) for axis, _ in problem.axes))
-    if 0 not in kernel.output.shape(problem):
-        raise InvalidProblemError(
-            f"shape.{empty[0]}", "of an empty sum there is nothing to launch; fill the output with 0", f"{empty[0]}=1"
-        )
-    return problem
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:
