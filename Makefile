@@ -133,7 +133,7 @@ bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with P
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/attention.py
 
-bench-network: ## The digits network in every way there is, on a GPU (with PyTorch in the environment) or else on the CPU; writes benchmarks/results
+bench-network: ## The digits network in every way there is, on a GPU, with PyTorch in the environment; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/network.py
 

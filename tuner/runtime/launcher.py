@@ -188,7 +188,7 @@ class Launcher:
         arrays, _ = self._sorted_out(arrays, named)
         readers = [READERS[type(array)] for array in arrays]
         problem, kind, ordinal = self._laid_out(readers, [r.read(a)[1] for r, a in zip(readers, arrays, strict=True)])
-        return problem, device_or_default(device or self.device or (kind if ordinal is None else f"{kind}:{ordinal}"))
+        return problem, device_or_default(device or (kind if ordinal is None else f"{kind}:{ordinal}"))
 
     def _planned(self, arrays: Sequence[Any], pictures: list[Hashable]) -> _Plan:
         readers = [READERS[type(array)] for array in arrays]
