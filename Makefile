@@ -175,20 +175,20 @@ bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --reh
 
 gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+	@"$(VENV)/bin/python" tests/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
 		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
 gpu-check: ## Every variant, dtype and option against the reference on the GPU
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/gpu_check.py
+	@"$(VENV)/bin/python" tests/gpu_check.py
 
 gpu-memcheck: ## Every variant under compute-sanitizer, at small shapes
 	@$(PREPARE) run
-	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
+	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" tests/sanitize.py
 
 gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
-	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
+	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" tests/sanitize.py
 
 reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
 	@$(PREPARE) run

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import gpu_check
 import pytest
-from test_every_kernel import gpu_check, served, some_problems  # noqa: F401 - a fixture
+from test_every_kernel import served, some_problems
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -59,7 +60,7 @@ def soundly_at(kernel, configuration, problem, limits):
 
 
 @pytest.mark.parametrize("kernel", WITH_AXES, ids=lambda kernel: kernel.name)
-def test_every_variant_is_right_at_sizes_that_come_with_the_launch(nvrtc_device, gpu_check, kernel):  # noqa: F811
+def test_every_variant_is_right_at_sizes_that_come_with_the_launch(nvrtc_device, kernel):
     device, limits, generator = nvrtc_device, nvrtc_device.model.limits, random.Random(4)
     everything = list(twins(kernel, gpu_check.problems(kernel)))
     wanted, met, failures = served(kernel, everything, limits), set(), []
