@@ -153,6 +153,22 @@ bench-adoption: ## Kernel Tuner's scripts, tuned by both; needs Kernel Tuner (BE
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/tuned.py $(BENCH)
 
+bench-scripts: ## How many of Kernel Tuner's scripts become kernels (BENCH="NAME=FOLDER")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/scripts.py $(BENCH)
+
+bench-public-sources: ## How many public .cu files become kernels (BENCH="FOLDER --edited FOLDER")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/public_sources.py $(BENCH)
+
+bench-triton: ## The Triton examples, tuned by both, on a GPU with Triton and PyTorch (BENCH="--only triton_matmul")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/triton_autotune.py $(BENCH)
+
+bench-families: ## A layer at any number of rows beside torch.mm, on a GPU with PyTorch (BENCH="--out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/families.py $(BENCH)
+
 bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/predict.py $(BENCH)
@@ -169,7 +185,7 @@ bench-gallery: ## The gallery's kernels beside NVIDIA's libraries, which CuPy ca
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/gallery.py $(BENCH)
 
-bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --rehearse on a host without)
+bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
 
