@@ -58,7 +58,7 @@ def assert_resources_suffice(
     compiled = compiled_by(None, work)
     resources, threads = compiled.resources, variant.launch(configuration.values, problem).threads
     assert resources.registers * threads * blocks <= limits.registers_per_multiprocessor, configuration
-    assert resources.spill_bytes <= most_spilled, configuration
+    assert resources.spill_bytes <= most_spilled, (configuration, resources.spill_bytes)
     assert resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem), configuration
     # ptxas says so where it makes each product wait for the one before it.
     assert "serialized" not in compiled.log, configuration

@@ -16,6 +16,7 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values
 
 NAME = TENSOR3XFP16_SM90.name
+MOST_SPILLED = 64  # bytes: 60 with SPLIT_K (NVRTC 13.0)
 VALUES = Values(
     {"BLOCKS": 132, "TILE_M": 128, "TILE_N": 208, "CLUSTER": 2, "SPLIT_K": 1, "PROMOTE_K": 256, "GROUP_M": 8}
 )
@@ -171,7 +172,7 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
     declared, problem = catalogue().get(kernel), problem_of(sizes, kernel, **options)
     variant = declared.variant(NAME)
     for configuration in random.Random(str(sizes)).sample(declared.space(problem, H200, [NAME]).feasible, 1):
-        compiled = assert_resources_suffice(declared, problem, configuration, H200)
+        compiled = assert_resources_suffice(declared, problem, configuration, H200, most_spilled=MOST_SPILLED)
         launches = variant.launches(kernel, configuration.values, problem)
         assert compiled.function(kernel) == (compiled.cubin, kernel)
         for entry, _ in (*launches[:-1], *variant.packing_launches(kernel, configuration.values, problem)):

