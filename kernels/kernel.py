@@ -191,7 +191,7 @@ class Kernel(DeclaredKernel):
 
     @cached_property
     def _sources(self) -> dict[str, str]:
-        """What has been read, by file: a kernel keeps the sources that it was loaded with."""
+        """Texts of the sources read so far, by file: a kernel keeps those that it was loaded with."""
         return {}
 
     def source_hash(self, variant: str) -> str:

@@ -174,7 +174,7 @@ class Launcher:
         return self._choices.choose(self.kernel, problem, place_of(on))
 
     def first_use(self, problem: Problem, device: str, choice: Choice) -> FirstUse | None:
-        """What is to be checked of that choice, for what arrays pose on a resolved device; None for nothing."""
+        """The check of the choice for these arrays on a resolved device; None where none is needed."""
         return self._choices.first_use(self.kernel, problem, place_of(device), choice)
 
     def posed(self, *arrays: Any) -> tuple[Problem, str]:

@@ -123,7 +123,7 @@ class Runtime:
     def launcher(
         self, kernel: str, named: Mapping[str, Any], *, dtype: str = "float32", device: str | None = None
     ) -> Launcher:
-        """That of one problem, all of whose axes are named; raises as `best`."""
+        """The launcher of one problem, all of whose axes are named; raises as `best`."""
         question = kernel, dtype, device, tuple(sorted(named.items()))
         launcher = self._launchers.get(question)
         if launcher is None:
@@ -167,7 +167,7 @@ class Runtime:
         return launcher
 
     def operator_launcher(self, kernel: str, named: Mapping[str, Any], dtype: str) -> Launcher | AnySizeLauncher:
-        """That of one problem, or of every size of it where the setting says so and its kernel takes that."""
+        """The launcher of one problem, or of every size of it where the setting says so and its kernel takes that."""
         declared = self.kernels.get(kernel)
         if self._any_size_operators and declared.launch_axes:
             others = {name: value for name, value in named.items() if name != declared.launch_axes[0]}
@@ -178,7 +178,7 @@ class Runtime:
         return self.launcher(kernel, named, dtype=dtype)
 
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
+        """The choice that is pinned, in the bundle, on disk, or predicted; no service is asked."""
         if problem in self._pinned:
             return _pinned(kernel, problem, place, self._pinned[problem])
         if not problem.at_launch:
@@ -207,7 +207,7 @@ class Runtime:
             return choice
 
     def predicted(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
+        """The prediction of shipped records, kept on disk, since it takes about a second; None where they have none."""
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self._predictions.get(kernel, problem, place)
@@ -224,7 +224,7 @@ class Runtime:
         return replace(known, origin="shipped")
 
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
-        """What is to be checked of that choice when it is launched first; None for nothing."""
+        """The check of that choice at its first launch; None where none is needed."""
         return self._uses.of(kernel, problem, place, choice)
 
     def first_uses(self) -> list[CheckedUse]:
@@ -232,7 +232,7 @@ class Runtime:
         return self._uses.listed()
 
     def withdrawn(self, use: FirstUse, finding: Finding) -> None:
-        """What a runtime does when a configuration that it uses was found wrong: another one serves the problem.
+        """Replaces a configuration that was found wrong: another one serves the problem from now on.
 
         It is called once for each configuration. The service is told of it by a claim, which a worker verifies.
         """
@@ -270,7 +270,7 @@ class Runtime:
         self.families.forget()
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
-        """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
+        """The result of `load` for the chosen configuration, or for the kernel's default where that raises LaunchError.
 
         A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
         default is the choice, with one warning. What the application pinned is not replaced.

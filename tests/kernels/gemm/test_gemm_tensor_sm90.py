@@ -17,7 +17,7 @@ from tilewright.kernels.gemm.tensor_sm90_space import (
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Values
 
-MOST_SPILLED = 128  # bytes: 124 with SPLIT_K (NVRTC 13.0)
+MOST_SPILLED = 256  # bytes: of the configurations drawn at most 168 (NVRTC 13.0)
 GEMM = replace(KERNEL, variants=(TENSOR3XTF32_SM90, TENSOR1XTF32_SM90))
 
 

@@ -97,7 +97,7 @@ class CpuBench(Bench):
 
     @property
     def expected(self) -> Expected:
-        """What outputs must be for the first kind of inputs."""
+        """The expected outputs for the first kind of inputs."""
         return self._case(self._kinds[0]).expected
 
     def compile(self, configuration: Configuration) -> Program:
@@ -125,7 +125,7 @@ class CpuBench(Bench):
         return repeated, *(self._verify_with(kind, _program(executable)) for kind in others)
 
     def remarks(self, executable: Executable) -> tuple[Verification, ...]:
-        """What is wrong with inputs that do not count: see `Expected.counts`."""
+        """Findings with inputs that do not count: see `Expected.counts`."""
         kinds = (kind for kind in self._kinds if not self._case(kind).counts(kind))
         verifications = (self._verify_with(kind, _program(executable)) for kind in kinds)
         return tuple(verification for verification in verifications if not verification.is_right)
@@ -230,7 +230,7 @@ class CpuBench(Bench):
     def _expected_by(
         self, configuration: Configuration, sources: Mapping[str, Path], scalars: Mapping[str, float]
     ) -> Expected:
-        """What that configuration computes; raises OwnFunctionError where it fails, or does not agree with itself."""
+        """Its outputs as expected values; raises OwnFunctionError where it fails or differs from itself."""
         try:
             first, second = self.runner.outputs(self._compile(configuration, "fast"), sources, scalars)
         except TrialFailure as failure:
@@ -300,7 +300,7 @@ class CpuBench(Bench):
         return Conversation(command, None, self.runner.allowance(program))
 
     def _first_kinds(self) -> tuple[str, ...]:
-        """What a process that is timed computes with first: inputs of another kind, and then those that are timed."""
+        """The first inputs of a process that is timed: those of another kind, then those that are timed."""
         others = (kind for kind in self._kinds[1:] if self._case(kind).counts(kind) and self._case(kind).can_be_loaded)
         return *islice(others, 1), self._kinds[0]
 

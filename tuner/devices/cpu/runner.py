@@ -79,7 +79,7 @@ class ProgramRunner:
         return self.kernel.written_by(program.configuration, self.problem, outputs)
 
     def allowance(self, program: Program) -> Allowance:
-        """What a program's process may take: its arrays some times over, and as much as the interpreter has."""
+        """Memory and files of a program's process: several times its arrays, and what the interpreter needs."""
         memory_bytes = 4 * self.kernel.memory_bytes(self.problem) + program.workspace_bytes * 2 + self._evicted_bytes
         most = max(tensor.size_bytes(self.problem) for tensor in self.kernel.outputs)
         return Allowance(

@@ -61,7 +61,7 @@ class CudaBench(Bench):
 
     @property
     def memory(self) -> CudaContext:
-        """The GPU's."""
+        """The GPU's memory, as the library uses it."""
         return self.device
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
@@ -256,7 +256,7 @@ class CudaBench(Bench):
             self.arrays.case.widen_bound(library_widening(ratio))
 
     def _expected_by(self, configuration: Configuration) -> Expected:
-        """What that configuration computes, where the kernel has no reference; raises OwnFunctionError."""
+        """Its outputs as expected values, for a kernel without a reference; raises OwnFunctionError."""
         try:
             executable = self.compile(configuration)
             with self.device.launching():
@@ -324,7 +324,7 @@ class CudaBench(Bench):
         return nvml.state(self.device.uuid)
 
     def output(self) -> HostArray:
-        """What the output array holds now, on the host; of several the first."""
+        """The current contents of the output, on the host; of several outputs the first."""
         return self.arrays.output(self.kernel.output)
 
     def forget(self, executable: Executable) -> None:
