@@ -137,7 +137,7 @@ bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with P
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/attention.py
 
-bench-network: ## The digits network in every way there is, on a GPU (with PyTorch in the environment) or else on the CPU; writes benchmarks/results
+bench-network: ## The digits network in every way there is, on a GPU, with PyTorch in the environment; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/network.py
 
@@ -157,6 +157,22 @@ bench-adoption: ## Kernel Tuner's scripts, tuned by both; needs Kernel Tuner (BE
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/tuned.py $(BENCH)
 
+bench-scripts: ## How many of Kernel Tuner's scripts become kernels (BENCH="NAME=FOLDER")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/scripts.py $(BENCH)
+
+bench-public-sources: ## How many public .cu files become kernels (BENCH="FOLDER --edited FOLDER")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/public_sources.py $(BENCH)
+
+bench-triton: ## The Triton examples, tuned by both, on a GPU with Triton and PyTorch (BENCH="--only triton_matmul")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/triton_autotune.py $(BENCH)
+
+bench-families: ## A layer at any number of rows beside torch.mm, on a GPU with PyTorch (BENCH="--out FILE")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/families.py $(BENCH)
+
 bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/predict.py $(BENCH)
@@ -173,26 +189,26 @@ bench-gallery: ## The gallery's kernels beside NVIDIA's libraries, which CuPy ca
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/gallery.py $(BENCH)
 
-bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE", or --rehearse on a host without)
+bench-two-gpus: ## A fleet on a host with two GPUs (BENCH="--out FILE")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/two_gpus.py $(BENCH)
 
 gpu-fuzz: ## Random problems, configurations, views and numbers against PyTorch in float64 (MINUTES=5, SEED=1, KERNEL=gemm)
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+	@"$(VENV)/bin/python" tests/gpu_fuzz.py --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
 		$(addprefix --kernel ,$(KERNEL)) --out $(or $(OUT),benchmarks/results/gpu_fuzz.json)
 
 gpu-check: ## Every variant, dtype and option against the reference on the GPU
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/gpu_check.py
+	@"$(VENV)/bin/python" tests/gpu_check.py
 
 gpu-memcheck: ## Every variant under compute-sanitizer, at small shapes
 	@$(PREPARE) run
-	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
+	@compute-sanitizer --tool memcheck --error-exitcode 9 "$(VENV)/bin/python" tests/sanitize.py
 
 gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
-	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" benchmarks/sanitize.py
+	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" tests/sanitize.py
 
 reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
 	@$(PREPARE) run

@@ -7,9 +7,7 @@ are made for the unseen ones: from all records, and from those of two thirds of 
 third; and from the records that the package comes with (with `--tuned 0 --skip 60` from these alone, at the same unseen
 shapes). They are verified and timed by turns, beside the fastest two configurations of a search and the library.
 
-`--seconds 0` begins with nothing at the tuned shapes but what `--also` names. `--resume` goes on with FILE: it measures
-what `--also OTHER` names, a JSON object of lists of a shape and configurations, and predicts anew; `--unseen-seconds 0`
-leaves out the searches then. `--ship FILE … --out RECORDS` writes the records of such files as they come with the
+`--ship FILE … --out RECORDS` writes the records of such files as they come with the
 package; `--judge FILE … --out TABLE` sums up what predictions are worth by the number of own shapes, among the
 configurations that were measured at the unseen ones. Neither needs a GPU.
 """
@@ -29,7 +27,7 @@ from pathlib import Path
 
 from documents.file import write
 from predict import facts
-from predictions.first_day import FirstDay, also_in
+from predictions.first_day import FirstDay
 from predictions.first_day_table import summary
 from predictions.records import described, ship
 from predictions.rows import Run, State
@@ -37,7 +35,6 @@ from predictions.shapes import LARGEST, Shape, model_layers, random_layers, rand
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.loop.tune import Budget
 
@@ -51,7 +48,7 @@ def main() -> int:
         ship([read(path) for path in arguments.ship], arguments.out)
         return 0
     if arguments.judge:
-        judged = summary([read(path) for path in arguments.judge], found_rows(arguments.earlier))
+        judged = [summary(read(path)) for path in arguments.judge]
         write(arguments.out, {"command": shlex.join(["python", *sys.argv]), "kernels": judged})
         return 0
     with ProcessPoolExecutor(SETS, multiprocessing.get_context("spawn")) as executor:
@@ -63,37 +60,19 @@ def main() -> int:
 def measured(arguments: argparse.Namespace, executor: Executor, begun: float) -> State:
     """The state of the run, which is also in its file."""
     kernel, device = catalogue().get(arguments.kernel), open_device(arguments.device)
-    state: State = {"records": [], "rows": []}
-    if arguments.resume:
-        state = read(arguments.out)
-    commands = [*state.get("commands", ())]
-    state |= facts(device, kernel, arguments)
-    state |= described(device.model) | {"commands": [*commands, state.pop("command")]}
+    state: State = {"records": [], "rows": [], **facts(device, kernel, arguments), **described(device.model)}
+    state["commands"] = [state.pop("command")]
     state["source_hashes"] = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
     shapes = shapes_of(kernel, arguments)
-    starts = [Configuration.from_json(row["configurations"]["tuned"]) for row in found_rows(arguments.starts)]
-    also = [one for path in arguments.also for one in also_in(read(path))]
-    run = Run(
-        device,
-        kernel,
-        state,
-        arguments.out,
-        begun + arguments.survey_until,
-        starts=list(dict.fromkeys(starts)),
-        dtype=arguments.dtype,
-    )
-    first_day = FirstDay(run, shapes[arguments.tuned + arguments.skip :], also)
+    run = Run(device, kernel, state, arguments.out, begun + arguments.survey_until, dtype=arguments.dtype)
+    first_day = FirstDay(run, shapes[arguments.tuned + arguments.skip :])
     try:
-        if not arguments.resume and arguments.seconds:
-            run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
-        elif not arguments.resume:
-            state["records"] = [blank(shape, arguments.dtype) for shape in shapes[: arguments.tuned]]
-        first_day.extend()
+        run.survey(shapes[: arguments.tuned], Budget(trials=TRIALS, seconds=arguments.seconds))
         print(f"records after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
         if arguments.unseen:
             first_day.predict(executor)
         print(f"predicted after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
-        budget = Budget(trials=TRIALS, seconds=arguments.unseen_seconds) if arguments.unseen_seconds else None
+        budget = Budget(trials=TRIALS, seconds=arguments.unseen_seconds)
         first_day.compare(budget, begun + arguments.until)
     finally:
         device.close()
@@ -111,11 +90,6 @@ def shapes_of(kernel: Kernel, arguments: argparse.Namespace) -> list[Shape]:
     )
 
 
-def blank(shape: Shape, dtype: str) -> State:
-    """The record of a shape at which nothing was measured."""
-    return {"shape": shape, "dtype": dtype, "tried": [], "failed": []}
-
-
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,21 +99,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tuned", type=int, default=60)
     parser.add_argument("--unseen", type=int, default=20)
     parser.add_argument("--skip", type=int, default=0, help="shapes to skip, as those of shipped records")
-    parser.add_argument("--seconds", type=float, default=1.4, help="of a tuned shape's search; 0: none")
+    parser.add_argument("--seconds", type=float, default=1.4, help="of a tuned shape's search")
     parser.add_argument("--unseen-seconds", type=float, default=1.8, help="of an unseen shape's search")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
     parser.add_argument("--layers", action="store_true", help="shapes of language models' layers")
     parser.add_argument("--models", action="store_true", help="shapes of public models' layers, at 1 to 4096 rows")
     parser.add_argument("--survey-until", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--until", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--starts", type=Path, action="append", default=[], help="rows whose winners are tried first")
-    parser.add_argument("--also", type=Path, action="append", default=[], help="configurations to measure as well")
     parser.add_argument("--ship", type=Path, nargs="+", default=[], metavar="FILE", help="results to make records of")
     parser.add_argument(
         "--judge", type=Path, nargs="+", default=[], metavar="FILE", help="results to sum up, without a GPU"
     )
-    parser.add_argument("--earlier", type=Path, action="append", default=[], help="of predict.py, at the same shapes")
-    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(words)
     arguments.batch, arguments.trials = 1, TRIALS
@@ -151,11 +121,6 @@ def read(path: Path) -> State:
     data = path.read_bytes()
     content: State = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     return content
-
-
-def found_rows(paths: Sequence[Path]) -> list[State]:
-    """The rows of results of predict.py."""
-    return [row for path in paths for row in read(path)["rows"]]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Layers of public models in a process that knows nothing of them: their first calls, and what is settled then.
 
-Sizes are drawn by a seed. The first 20 calls of each layer are timed one by one beside PyTorch's, with their looking up,
-predicting and compiling. Then it is called until the choice between ours and PyTorch's is made, and both are timed in
-turns behind a kernel that waits, so that events do not time the host.
+Sizes are drawn by a seed. The first 20 calls of each layer are timed one by one beside PyTorch's, with everything that
+they cost. Then it is called until the choice between ours and PyTorch's is made, and both are timed in turns behind a
+kernel that waits, so that events do not time the host.
 
     python benchmarks/first_calls.py --count 40 --seed 11 --out benchmarks/results/h200/day_one_models.json
 """
@@ -61,11 +61,11 @@ def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row, (ours, library) in zip(rows, pairs, strict=True):
         alone = [called_ms(library) for _ in range(CALLS)]
         first = [called_ms(ours) for _ in range(CALLS)]
-        row |= {"first_calls_ms": sum(first), "library_calls_ms": sum(alone), "longest_ms": max(first)}
+        row.update(first_calls_ms=sum(first), library_calls_ms=sum(alone), longest_ms=max(first))
         row["longest_allowed_ms"] = 2 * statistics.median(alone) + SLACK_MS
     for row, (ours, library) in zip(rows, pairs, strict=True):
         row["decision"] = settled(row, ours)
-        row |= in_turns(ours, library)
+        row.update(in_turns(ours, library))
         print(row, flush=True)
     return rows
 

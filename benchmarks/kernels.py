@@ -27,7 +27,7 @@ from typing import Any
 
 import bandwidth
 from documents.file import now, read, write
-from kernel_table.readme import put_into
+from kernel_table.readme import put_sections
 from kernel_table.report import report, table
 from kernel_table.rows import Row, measure, row_head
 from kernel_table.suite import Entry, read_suite
@@ -62,7 +62,7 @@ def main() -> int:
         document = read(arguments.table)
         if arguments.readme:
             for page in PAGES:
-                put_into(page, document)
+                put_sections(page, document)
         print(report(document, names))
         return 0
     chosen = select(suite, arguments.only)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from documents.file import now, write
+from documents.file import now, put_into, write
 
 from tilewright.service.client.http import Client
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
@@ -177,14 +177,6 @@ def readme_section(document: dict[str, Any]) -> str:
     return f"{table(document)}\n\n{caption(document)}\n"
 
 
-def put_into(page: Path, document: dict[str, Any]) -> None:
-    """Replaces what stands between the markers `<!-- main_job…` and `<!-- /main_job`."""
-    before, marker, rest = page.read_text(encoding="utf-8").partition("<!-- main_job")
-    comment, end, _ = rest.partition("-->\n")
-    after = rest[rest.index("<!-- /main_job") :]
-    page.write_text(before + marker + comment + end + readme_section(document) + after, encoding="utf-8")
-
-
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -197,7 +189,8 @@ def main() -> None:
         with Client(chosen.url) as client:
             export(client, chosen.trials, chosen.out)
     if chosen.readme:
-        put_into(Path("docs/results.md"), json.loads(chosen.readme.read_text(encoding="utf-8")))
+        document = json.loads(chosen.readme.read_text(encoding="utf-8"))
+        put_into(Path("docs/results.md"), "main_job", readme_section(document))
     shown = chosen.readme or chosen.out
     if shown:
         print(table(json.loads(shown.read_text(encoding="utf-8"))))

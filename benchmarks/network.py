@@ -1,10 +1,9 @@
-"""Times the digits network at batch 256 in every way that there is: CPU, each step of the kernels, PyTorch.
+"""Times the digits network at batch 256 on a GPU: each step of the kernels, and PyTorch in three ways.
 
     python benchmarks/network.py [--seconds 4] [--out FILE]
     python benchmarks/network.py --table benchmarks/results/h200/network.json [--docs]
 
-On a GPU it needs PyTorch beside the project's own packages. Without a GPU, or with --device cpu, the steps run on the
-CPU device, beside the loop and BLAS. Kernels are tuned first, a search a layer and variant. The sum of
+Needs PyTorch beside the project's own packages. Kernels are tuned first, a search a layer and variant. The sum of
 kernel times is CUPTI's, by torch.profiler, for PyTorch's kernels and ours alike; all take turns in one trace.
 """
 
@@ -12,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,34 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from documents.file import now, write
+from documents.file import now, put_into, write
 from network_table import table as network_table
 from network_table import times as network_times
 from network_table import tuning as network_tuning
-from network_table.paths import (
-    DevicePath,
-    HostPath,
-    blas,
-    compiled,
-    eager,
-    graphed,
-    launched,
-    launched_on_cpu,
-    loop,
-    uncaptured,
-)
+from network_table.paths import DevicePath, compiled, eager, graphed, launched, uncaptured
 
-from tilewright.tuner.devices.cpu.build import cpu_information
-from tilewright.tuner.devices.device import Device
-from tilewright.tuner.devices.local import list_devices, open_device
+from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.network import digits
 from tilewright.tuner.network.network import Matrix, Network
 
 BATCH, SECONDS = 256, 4.0
+COMPILED = ("default", "max-autotune")
+"""Modes of torch.compile."""
 HELD_OUT = Path(__file__).parents[1] / "tests" / "data" / "digits_held_out.npz"
-RESULTS = Path(__file__).parent / "results"
+RESULT = Path(__file__).parent / "results" / "h200" / "network.json"
 DOCS = Path("docs/network.md")
 
 Row = dict[str, Any]
@@ -60,48 +46,28 @@ def main() -> None:
     if arguments.table:
         document = json.loads(arguments.table.read_text(encoding="utf-8"))
         if arguments.docs:
-            network_table.put_into(DOCS, document)
+            put_into(DOCS, "network", network_table.table(document) + "\n")
         print(network_table.table(document))
         return
     network = digits.trained()
     x, labels = batch_of_digits(arguments.batch)
-    device = open_device(arguments.device)
-    is_gpu = device.model.kind == "cuda"
-    facts = {
+    device = open_device("cuda:0")
+    steps = network_tuning.tuned_steps(device, network, arguments.batch, Budget(seconds=arguments.seconds))
+    device.close()
+    document = {
+        "written_at": now(),
+        "command": f"python benchmarks/network.py --batch {arguments.batch} --seconds {arguments.seconds:g}",
+        "sizes": list(network.sizes),
+        "batch": arguments.batch,
+        "flops": network.flops(arguments.batch),
+        "weights": dict(network.about),
         "device": device.model.name,
         "environment": asdict(device.environment),
-        "budget": {
-            "seconds": arguments.seconds,
-            "searches": "one a layer and step, one for softmax and classifier each",
-        },
+        "budget": {"seconds": arguments.seconds, "searches": "one a layer and step, one for softmax and classifier"},
     }
-    steps = configurations(device, network, arguments)
-    device.close()
-    document = header(network, arguments) | facts
-    exact = reference(network, x)
-    with loop(network, x) as looped:
-        document["rows"] = [host_row(way, exact, labels) for way in (looped, blas(network, x))]
-    if is_gpu:
-        measure(document, network, x, labels, steps, arguments.compile)
-    else:
-        document["rows"] += [host_row(launched_on_cpu(network, x, step), exact, labels) for step in steps]
-    out = arguments.out or RESULTS / ("h200/network.json" if is_gpu else "network_cpu.json")
-    write(out, document)
+    measure(document, network, x, labels, steps)
+    write(arguments.out, document)
     print(network_table.table(document))
-
-
-def configurations(device: Device, network: Network, arguments: argparse.Namespace) -> list[network_tuning.Step]:
-    """The steps by their file where there is one, or tuned now; what a file lacks is added to it."""
-    path, budget = arguments.steps, Budget(seconds=arguments.seconds)
-    if path and path.exists():
-        steps = network_tuning.from_json(json.loads(path.read_text(encoding="utf-8")))
-    else:
-        steps = network_tuning.tuned_steps(device, network, arguments.batch, budget)
-    if not any(step.is_fused for step in steps):
-        steps += network_tuning.fused_step(device, steps[-1], network, arguments.batch, budget)
-    if path:
-        path.write_text(json.dumps(network_tuning.as_json(steps), indent=1), encoding="utf-8")
-    return steps
 
 
 def parse() -> argparse.Namespace:
@@ -109,12 +75,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each search")
-    parser.add_argument("--steps", type=Path, help="tuned configurations: read if the file is there, else written")
-    parser.add_argument("--compile", action="append", help="modes of torch.compile (default: default, max-autotune)")
-    parser.add_argument(
-        "--device", default=list_devices()[0].name, help="cuda:0 or cpu; default: the first GPU, else cpu"
-    )
-    parser.add_argument("--out", type=Path, help=f"default: in {RESULTS.name}/, h200/network.json or network_cpu.json")
+    parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--table", type=Path, help="only print what this file holds")
     parser.add_argument("--docs", action="store_true", help=f"with --table: put its table into {DOCS}")
     return parser.parse_args()
@@ -127,29 +88,7 @@ def batch_of_digits(batch: int) -> tuple[Matrix, Any]:
         return digits.images(stored["cells"][chosen]), stored["labels"][chosen]
 
 
-def header(network: Network, arguments: argparse.Namespace) -> Row:
-    """What the figures are worth nothing without."""
-    return {
-        "written_at": now(),
-        "command": f"python benchmarks/network.py --batch {arguments.batch} --seconds {arguments.seconds:g}"
-        + (" --device cpu" if arguments.device == "cpu" else ""),
-        "sizes": list(network.sizes),
-        "batch": arguments.batch,
-        "flops": network.flops(arguments.batch),
-        "weights": dict(network.about),
-        "cpu": cpu_information().get("model name", platform.machine()),
-        "cpu_cores": len(os.sched_getaffinity(0)),
-    }
-
-
-def measure(
-    document: Row,
-    network: Network,
-    x: Matrix,
-    labels: Any,
-    steps: Sequence[network_tuning.Step],
-    modes: Any,
-) -> None:
+def measure(document: Row, network: Network, x: Matrix, labels: Any, steps: Sequence[network_tuning.Step]) -> None:
     """Adds the GPU's rows and the facts about PyTorch to the document."""
     import torch  # noqa: PLC0415 - the tuner's processes are done with the GPU first
 
@@ -163,23 +102,20 @@ def measure(
     stream = torch.cuda.Stream()
     with torch.inference_mode(), torch.cuda.stream(stream):
         placed = torch.from_numpy(x).cuda()
-        paths = ways(torch, network, placed, steps, modes)
-        document["rows"] += device_rows(torch, paths, exact, labels)
-        document["zero_copy"] = zero_copy(torch, network, paths[len(steps) - 1])
+        paths = ways(torch, network, placed, steps)
+        document["rows"] = device_rows(torch, paths, exact, labels)
     absent = {step.name: step.absent for step in steps if step.absent}
     for row in document["rows"]:
         row["absent"] = absent.get(row["name"], [])
 
 
-def ways(
-    torch: Any, network: Network, x: Any, steps: Sequence[network_tuning.Step], modes: Sequence[str] | None
-) -> list[DevicePath]:
+def ways(torch: Any, network: Network, x: Any, steps: Sequence[network_tuning.Step]) -> list[DevicePath]:
     """Every way on the GPU, ready; what PyTorch cannot compile here is left out, with its reason on standard error."""
     paths = [launched(torch, network, x, step) for step in steps]
     paths.append(uncaptured(paths[-1], f"{paths[-1].label}; launched one by one"))
     model = eager(torch, network, x)
     paths += [model, graphed(torch, model)]
-    for mode in modes or ("default", "max-autotune"):
+    for mode in COMPILED:
         label = "PyTorch, torch.compile" + ("" if mode == "default" else f" ({mode})")
         path = compiled(torch, model, mode, label)
         try:
@@ -209,14 +145,6 @@ def checked(probabilities: Matrix, exact: Any, labels: Any) -> Row:
         "max_error": float(np.abs(probabilities - exact).max()),
         "accuracy": round(float((probabilities.argmax(axis=1) == labels).mean()), 4),
     }
-
-
-def host_row(way: HostPath, exact: Any, labels: Any) -> Row:
-    """A row of the CPU: nothing is transferred, and there are no kernels."""
-    times = network_times.summary(network_times.host_us(way.run))
-    return {"name": way.name, "label": way.label, "note": way.note, "pass_us": times} | checked(
-        way.run(), exact, labels
-    )
 
 
 def device_rows(torch: Any, paths: Sequence[DevicePath], exact: Any, labels: Any) -> list[Row]:
@@ -258,29 +186,6 @@ def device_rows(torch: Any, paths: Sequence[DevicePath], exact: Any, labels: Any
             | checked(path.probabilities().cpu().numpy(), exact, labels)
         )
     return rows
-
-
-def zero_copy(torch: Any, network: Network, path: DevicePath) -> Row:
-    """What shows that tensors go in and out without a copy: nothing is allocated, and their own memory is used."""
-    ours, x = path.kept[0], path.x
-    out = torch.zeros(len(x), network.sizes[-1], device="cuda")
-    ours(x, out)
-    torch.cuda.synchronize()
-    pointers = x.data_ptr(), out.data_ptr()
-    before, row = out.clone(), x[0].clone()
-    x[0].zero_()  # in place: from the same memory another first row must now come
-    held, free = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
-    returned = ours(x, out)
-    torch.cuda.synchronize()
-    document = {
-        "returns_the_tensor_given": returned is out,
-        "same_pointers": pointers == (x.data_ptr(), returned.data_ptr()),
-        "torch_bytes_taken": torch.cuda.memory_allocated() - held,
-        "driver_bytes_taken": free - torch.cuda.mem_get_info()[0],
-        "rows_changed_by_zeroing_row_0": (out != before).any(dim=1).nonzero().flatten().tolist(),
-    }
-    x[0].copy_(row)
-    return document
 
 
 if __name__ == "__main__":

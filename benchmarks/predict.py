@@ -12,12 +12,6 @@ and 0 is one that failed.
 
 State, all trials included, is written beside FILE after every shape, as FILE.state; `--resume` goes on from it,
 `--stop-after` begins no further shape after so many seconds. The table comes last.
-
-Several GPUs of one model share the work: `--part 1/2 --step tune` on one and `--part 2/2 --step tune` on the other
-tune half of the shapes each, the same with `--step share --known ONE.state --known OTHER.state --resume` lets each half
-try the winners of both, `--part …/2 --records ONE.state --records OTHER.state` compares with half of the unseen ones
-each, and `--merge ONE --merge OTHER --out FILE` makes one file of both. With `--winners FILE` of an earlier run, the
-winners of its jobs are timed instead of being found again.
 """
 
 from __future__ import annotations
@@ -40,8 +34,6 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.loop.tune import Budget
-from tilewright.tuner.predict.predictor import Record
-from tilewright.tuner.predict.shipped import shipped_series
 
 TUNED, UNSEEN = 60, 20
 SECONDS, TRIALS = 60.0, 200
@@ -51,35 +43,21 @@ RESULTS = Path(__file__).with_name("results")
 def main() -> int:
     """Reads the command line; 0 when every unseen shape has its row."""
     arguments = parse(sys.argv[1:])
-    if arguments.merge:
-        return merge(arguments.merge, arguments.out)
-    kernel = catalogue().get(arguments.kernel)
-    device = open_device(arguments.device)
+    kernel, device = catalogue().get(arguments.kernel), open_device(arguments.device)
     path = arguments.out or RESULTS / device.model.slug.removeprefix("nvidia-") / "predict.json"
     kept = path.with_name(path.name + ".state")
     state = read_state(kept) if arguments.resume else {"records": [], "rows": []}
-    if arguments.records:  # on --resume the state has them already
-        state["records"] = [record for one in arguments.records for record in read_state(one)["records"]]
-    state |= facts(device, kernel, arguments) | {"shipped": arguments.shipped}
-    earlier = [row for one in arguments.winners for row in read_state(one)["rows"]]
-    deadline = time.monotonic() + arguments.stop_after
-    run = Run(device, kernel, state, kept, deadline, earlier, helpers=helpers(kernel, arguments))
+    state |= facts(device, kernel, arguments)
+    run = Run(device, kernel, state, kept, time.monotonic() + arguments.stop_after)
     passed_over = arguments.tuned + arguments.skip
     shapes = random_shapes(kernel, passed_over + arguments.unseen, arguments.largest, most_products=arguments.batch)
-    part, of = arguments.part
-    tuned, unseen = shapes[: arguments.tuned][part - 1 :: of], shapes[passed_over:][part - 1 :: of]
+    unseen = shapes[passed_over:]
     try:
-        if not arguments.records and arguments.step != "share":
-            run.survey(tuned, Budget(trials=arguments.trials, seconds=arguments.seconds))
-        if not arguments.records and arguments.step != "tune":
-            run.share([row for one in arguments.known for row in read_state(one)["records"]] or state["records"])
-        if arguments.step is None:
-            run.compare(unseen, arguments.trials)
+        run.survey(shapes[: arguments.tuned], Budget(trials=arguments.trials, seconds=arguments.seconds))
+        run.share()
+        run.compare(unseen, arguments.trials)
     finally:
         device.close()
-    if arguments.step is not None:
-        done = [row for row in state["records"] if arguments.step == "tune" or "shared" in row]
-        return int(len(done) < len(tuned))
     if len(state["rows"]) < len(unseen):
         print("stopped by --stop-after; continue with --resume", file=sys.stderr)
         return 1
@@ -89,36 +67,6 @@ def main() -> int:
     write(path, state)
     print(table(state))
     return 0
-
-
-def helpers(kernel: Kernel, arguments: argparse.Namespace) -> Sequence[Record]:
-    """The package's records of the device model that is named, for problems like the unseen ones."""
-    (shape,) = random_shapes(kernel, 1, arguments.largest, most_products=arguments.batch)
-    found = shipped_series(kernel, kernel.problem(shape))
-    return [record for series in found if series.device_model == arguments.shipped for record in series.records]
-
-
-def merge(parts: Sequence[Path], out: Path) -> int:
-    """Puts the rows of several GPUs that had the same records into one file."""
-    states = [read_state(part) for part in parts]
-    whole = states[0] | {
-        "command": [state["command"] for state in states],
-        "rows": [row for state in states for row in state["rows"]],
-    }
-    if any(state["records"] != whole["records"] for state in states):
-        sys.exit("the parts were predicted from different records")
-    whole["summary"] = summary(whole["rows"])
-    write(out, whole)
-    print(table(whole))
-    return 0
-
-
-def part_of(text: str) -> tuple[int, int]:
-    """The part and the number of parts, from "1/2"; ValueError where the text is not such a pair."""
-    part, of = map(int, text.split("/"))
-    if not 1 <= part <= of:
-        raise ValueError(text)
-    return part, of
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -133,40 +81,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each search, also of the jobs to compare with")
     parser.add_argument("--largest", type=int, default=LARGEST, help="size of an axis")
     parser.add_argument("--batch", type=int, default=1, help="products of a batch at most; 1: no batches")
-    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of the shapes every N-th")
-    parser.add_argument(
-        "--step", choices=("tune", "share"), help="run this step only; another run does the rest from --records"
-    )
-    parser.add_argument(
-        "--known",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="STATE",
-        help="also try the winners recorded in this file",
-    )
-    parser.add_argument(
-        "--records",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="STATE",
-        help="take the records of this file instead of tuning",
-    )
-    parser.add_argument(
-        "--winners", action="append", default=[], type=Path, metavar="FILE", help="results whose jobs are not run again"
-    )
-    parser.add_argument(
-        "--merge", action="append", default=[], type=Path, metavar="FILE", help="the results of one part; repeatable"
-    )
-    parser.add_argument("--shipped", metavar="MODEL", help="predict from the package's records of this model as well")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/predict.json")
-    arguments = parser.parse_args(words)
-    if arguments.merge and not arguments.out:
-        parser.error("--merge needs --out")
-    return arguments
+    return parser.parse_args(words)
 
 
 def facts(device: Device, kernel: Kernel, arguments: argparse.Namespace) -> State:
@@ -191,17 +109,11 @@ def summary(rows: Sequence[State]) -> State:
     """The figures that the goal is about, for predictions and for the nearest shape's best."""
     totals: State = {}
     for name, key in (("predicted", "ratio"), ("nearest", "nearest_ratio")):
-        totals[name] = mean_and_least([row[key] for row in rows])
-    if all("alone" in row.get("ratios", {}) for row in rows):
-        totals["alone"] = mean_and_least([row["ratios"]["alone"] for row in rows])
+        ratios = [row[key] for row in rows]
+        totals[name] = {"geometric_mean": geometric_mean(ratios), "minimum": min(ratios)}
     losses = [row["expected_loss"] for row in rows if row["expected_loss"] is not None]
     totals["expected"] = geometric_mean([1 / (1 + loss) for loss in losses]) if losses else None
     return totals
-
-
-def mean_and_least(ratios: Sequence[float]) -> State:
-    """As a file has them."""
-    return {"geometric_mean": geometric_mean(ratios), "minimum": min(ratios)}
 
 
 def line(row: State) -> str:
@@ -218,8 +130,7 @@ def table(state: State) -> str:
     totals = state["summary"]
     means = " ".join(
         f"{name}: geometric mean {totals[name]['geometric_mean']:.3f}, minimum {totals[name]['minimum']:.3f};"
-        for name in ("predicted", "nearest", "alone")
-        if name in totals
+        for name in ("predicted", "nearest")
     )
     lines = [head, "|---|" + "---:|" * 6, *(line(row) for row in state["rows"]), "", means.rstrip(";")]
     return "\n".join(lines)

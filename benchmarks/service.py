@@ -17,9 +17,7 @@ import platform
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +30,6 @@ from installation import soak as service_soak
 from installation.host import Host, best_path, host
 from installation.rows import Row, Served
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tilewright.tuner.devices.cpu.device import cpu_name
@@ -104,9 +101,10 @@ def main() -> int:
     arguments = parse(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this
     before, document = os.getloadavg(), read(arguments.out)
-    with host() as at, progress(arguments.only or NAMES) as chosen:
+    with host() as at:
         parts = Parts(at, arguments).all()
-        for name in chosen:
+        for name in arguments.only or NAMES:
+            print(f"{now()} {name}", file=sys.stderr, flush=True)
             document = with_parts(document, {name: [row | {"part": name} for row in parts[name]()]}) | facts(before)
             write(arguments.out, document)
     print(json.dumps(document, indent=1) if arguments.json else "", end="")
@@ -127,24 +125,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--json", action="store_true", help="print the document instead of the table")
     return parser.parse_args(words)
-
-
-@contextmanager
-def progress(names: Sequence[str]) -> Iterator[Iterator[str]]:
-    """The names one by one, with a bar on stderr that moves with them."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=len(names))
-
-        def steps() -> Iterator[str]:
-            for name in names:
-                bar.update(task, description=name)
-                began = time.perf_counter()
-                yield name
-                bar.advance(task)
-                bar.console.print(f"{name}: {time.perf_counter() - began:.0f} s")
-
-        yield steps()
 
 
 def facts(before: Sequence[float]) -> dict[str, Any]:

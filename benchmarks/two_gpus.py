@@ -1,7 +1,6 @@
 """A fleet on one host with two GPUs, as its users see it: jobs side by side, refusals and resumed jobs.
 
     python benchmarks/two_gpus.py --out benchmarks/results/h200/two_gpus.json
-    python benchmarks/two_gpus.py --rehearse        # on a host without GPUs: two CPU devices, small problems; as root
 
 It starts an API and a worker for every GPU with a database of its own, in a temporary folder, and stops them again.
 """
@@ -66,19 +65,13 @@ ON_GPUS = Problems(
     Problem("gemm", {"m": 4096, "n": 4032, "k": 4096}, 150),
     Problem("gemm", {"m": 1536, "n": 1536, "k": 1536}, 120),
 )
-ON_CPUS = Problems(
-    (Problem("gemm", {"m": 64, "n": 64, "k": 64}, 10), Problem("gemv", {"m": 256, "n": 512}, 10)),
-    Problem("gemm", {"m": 96, "n": 64, "k": 64}, 16),
-    Problem("gemm", {"m": 64, "n": 96, "k": 64}, 8),
-    Problem("gemm", {"m": 72, "n": 72, "k": 72}, 16),
-)
 
 
 class Checks:
     """The checks, one after the other; each fills its part of the report."""
 
-    def __init__(self, host: Host, client: Client, problems: Problems, devices: list[DeviceAnswer]) -> None:
-        self.host, self.client, self.problems, self.devices = host, client, problems, devices
+    def __init__(self, host: Host, client: Client, devices: list[DeviceAnswer]) -> None:
+        self.host, self.client, self.problems, self.devices = host, client, ON_GPUS, devices
         self.ended: list[JobAnswer] = []
 
     def side_by_side(self) -> dict[str, Any]:
@@ -141,8 +134,6 @@ class Checks:
         worker = self.client.job(job.id).worker or ""
         os.kill(int(worker.split(":")[1]), signal.SIGKILL)
         struck = datetime.now(UTC)
-        if self.host.rehearses:  # nobody else starts it again
-            self.host.spawn("worker", "--device", "cpu")
         before = self.client.job(job.id).trials_done
         ended = self._end(job)
         trials = self._trials(ended)
@@ -172,16 +163,14 @@ class Checks:
 
     def _second_workers(self) -> list[dict[str, Any]]:
         """The messages to a second worker for the first device, of this installation and of others beside it."""
-        name = "cpu" if self.host.rehearses else "cuda:0"
         beside, apart = self.host.folder / "beside", self.host.folder / "apart"
         shared = {"TILEWRIGHT_DATA_DIR": str(beside), "TILEWRIGHT_DATABASE_URL": self.host.server.ensure()}
         cases = {"same installation": {}, "another one, same database": shared}
-        if not self.host.rehearses:  # CPU devices of installations that share nothing are not kept apart
-            cases["another one, own database"] = {"TILEWRIGHT_DATA_DIR": str(apart)}
+        cases["another one, own database"] = {"TILEWRIGHT_DATA_DIR": str(apart)}
         try:
             with ThreadPoolExecutor() as threads:
                 ends = list(
-                    threads.map(lambda more: self.host.said("worker", "--device", name, **more), cases.values())
+                    threads.map(lambda more: self.host.said("worker", "--device", "cuda:0", **more), cases.values())
                 )
         finally:
             EmbeddedPostgres(apart / "postgres").stop()
@@ -238,7 +227,6 @@ def _make_webhook(url: str, receiver: Receiver) -> UUID | str:
 
 def look(host: Host) -> dict[str, Any]:
     """The report of all checks."""
-    problems = ON_CPUS if host.rehearses else ON_GPUS
     receiver, report = Receiver(), dict[str, Any]()
     with Client(host.url) as client:
         begun = time.monotonic()
@@ -248,7 +236,7 @@ def look(host: Host) -> dict[str, Any]:
         environment = devices[0].environment
         report["environment"] = environment.model_dump(mode="json") if environment else None
         report["workers_ready_s"] = round(time.monotonic() - begun, 1)
-        checks = Checks(host, client, problems, devices)
+        checks = Checks(host, client, devices)
         for name in ("side_by_side", "one_study_on_both", "killed_worker"):
             report[name] = getattr(checks, name)()
             print(f"{time.monotonic() - begun:6.1f} s  {name}: {json.dumps(report[name])}", flush=True)
@@ -257,49 +245,17 @@ def look(host: Host) -> dict[str, Any]:
     return report
 
 
-def table(report: dict[str, Any]) -> str:
-    """The report in some lines."""
-    side, study, killed, hook = (report[k] for k in ("side_by_side", "one_study_on_both", "killed_worker", "webhook"))
-    alone, both = study["one_device"], study["both_devices"]
-    rows = [
-        ("devices", ", ".join(f"{d['model']} {d['uuid'][:12]}" for d in report["devices"])),
-        ("two jobs at once", " and ".join(f"{j['kernel']} {j['took_s']} s" for j in side["jobs"])),
-        ("  both running for", f"{side['overlap_s']} s"),
-        *((f"  second worker, {r['where']}", f"exit {r['exit']}: {r['said']}") for r in side["second_worker"]),
-        ("one device", f"{alone['trials']} trials in {alone['took_s']} s, searching {alone['search_s']} s"),
-        (
-            "one study on both",
-            f"{both['trials']} trials {both['trials_of_each']} in {both['took_s']} s, searching {both['search_s']} s",
-        ),
-        ("  speed-up", f"{study['speedup']}, of the search {study['speedup_of_search']}, {study['studies']} study"),
-        ("  numbers distinct, no gap", study["numbers_without_gap_or_repetition"]),
-        ("  configurations repeated", study["configurations_repeated"]),
-        ("worker killed after", f"{killed['trials_when_killed']} trials"),
-        ("  resumed after", f"{killed['resumed_after_s']} s, ended {killed['state']} with {killed['trials']} trials"),
-        ("  epochs", killed["epochs"]),
-        ("webhook", f"{hook['jobs_told_of']} of {hook['jobs_ended']} jobs told, {hook['messages']} messages"),
-        ("  signatures right", hook["signatures_right"]),
-    ]
-    return "\n".join(f"{name:<50}{value}" for name, value in rows)
-
-
 def main() -> int:
     """Starts, looks, stops, writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tilewright-two-", ignore_cleanup_errors=True) as folder:
         os.environ["TILEWRIGHT_DATA_DIR"] = folder
-        with running(Path(folder), rehearses=arguments.rehearse) as host:
+        with running(Path(folder)) as host:
             report = look(host)
-    report = {
-        "command": "python benchmarks/two_gpus.py",
-        "date": now(),
-    } | report
     if arguments.out:
-        write(arguments.out, report)
-    print(table(report))
+        write(arguments.out, {"command": "python benchmarks/two_gpus.py", "date": now()} | report)
     return 0
 
 

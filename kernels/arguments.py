@@ -47,7 +47,7 @@ class Tensor:
     normalised: bool = False
 
     def layout(self, problem: Problem) -> Layout:
-        """Where its elements lie."""
+        """The layout of the argument's elements in memory."""
         shape = tuple(self.shape(problem))
         return Layout.dense(shape) if self.strides is None else Layout(shape, self.strides(problem))
 

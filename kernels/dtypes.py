@@ -54,7 +54,7 @@ C_TYPES = REAL | {
 
 @dataclass(frozen=True)
 class Rounding:
-    """What it costs to store a sum in a narrower type than it was made in; nothing where the types are the same.
+    """The error of storing a sum in a narrower type than it was computed in; none where the types are the same.
 
     At most `unit_roundoff` times the sum, or times `smallest_normal` where that is more; from `overflow` on it becomes
     infinite.
@@ -85,13 +85,13 @@ float32. On an H200 a sum of 1,032 terms of one sign was off by 0.84 of that."""
 
 
 def rounding_of(dtype: str, terms: int = 0) -> Rounding:
-    """What storing a sum of so many terms as this dtype costs, with what tensor cores cut off of it before."""
+    """The error of storing a sum of so many terms as this dtype, with the truncation by tensor cores before."""
     stored = ROUNDING.get(dtype)
     return replace(stored, unit_roundoff=stored.unit_roundoff + terms * CUT_OFF) if stored else Rounding()
 
 
 def sum_dtype(dtype: str) -> str:
-    """What sums of elements of this dtype are made in."""
+    """The dtype in which sums of elements of this dtype are computed."""
     return "float32" if dtype in HALF else dtype
 
 

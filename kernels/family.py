@@ -119,7 +119,7 @@ class Family:
         return hashlib.sha256(json.dumps(self.stated, sort_keys=True).encode()).hexdigest()
 
     def as_json(self) -> dict[str, object]:
-        """A plain dictionary."""
+        """The family as a plain dictionary, for JSON."""
         return {**self.stated, "at_launch": self.axis}
 
     @property

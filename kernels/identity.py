@@ -49,14 +49,14 @@ def text_hash(source: str) -> str:
 
 
 class Former(NamedTuple):
-    """What became of a source of version 38fc7d8: today's hash, and whether its machine code is today's too."""
+    """A source of version 38fc7d8: today's hash of it, and whether its machine code is unchanged."""
 
     now: str
     is_same: bool
 
 
 def former(stated: str) -> Former | None:
-    """What became of the source with that hash; None where it is no source of version 38fc7d8."""
+    """The former source with that hash; None where version 38fc7d8 had no such source."""
     return _former_sources().get(stated[:PREFIX])
 
 

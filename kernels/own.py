@@ -43,7 +43,7 @@ def own_kernel(folder: Path, others: Sequence[Path] = ()) -> Kernel:
 
 
 def limits_of(capability: tuple[int, int]) -> Limits:
-    """What a GPU of one of CAPABILITIES allows; multiprocessors and memory are of a small one."""
+    """Limits of a GPU with that compute capability; multiprocessors and memory are those of a small one."""
     block_kib, multiprocessor_kib, threads = _SIZES[capability]
     return Limits(
         capability,

@@ -17,7 +17,7 @@ OptionValue = bool | str
 
 @dataclass(frozen=True)
 class Limits:
-    """What one device allows, as CUDA reports it. Bytes in bytes; grid and block limits per axis."""
+    """Limits of one device, as CUDA reports them. Grid and block limits are per axis."""
 
     compute_capability: tuple[int, int]
     multiprocessors: int
@@ -93,7 +93,7 @@ class Problem:
 
     @property
     def sum_dtype(self) -> str:
-        """What sums of its elements are made in: float32 for half types."""
+        """The dtype of sums of its elements: float32 for half types."""
         return sum_dtype(self.dtype)
 
     @property

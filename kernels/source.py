@@ -16,7 +16,7 @@ _ANY_INCLUDE = re.compile(r'[ \t]*#[ \t]*(?:include|include_next|import|embed)[ 
 _SUFFIXES = frozenset(
     (".cuh", ".cu", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl", ".ipp", ".tpp", ".c", ".cc", ".cpp", ".cxx", ".def")
 )
-"""Of files that a source may include: what it names comes into sources, logs and the database."""
+"""Endings of files that a source may include: their text gets into sources, logs and the database."""
 
 _ONCE_LINE = re.compile(r"[ \t]*#[ \t]*pragma[ \t]+once\b.*")
 _CONDITION_LINE = re.compile(r"[ \t]*#[ \t]*(if|endif)")

@@ -140,7 +140,7 @@ class SearchSpace:
 
     @property
     def ranks(self) -> Mapping[str, NDArray[np.int16]]:
-        """By variant, the places of values in their parameters' lists: a row a feasible configuration, in order."""
+        """Per variant, a row for each feasible configuration: the place of each value in its parameter's list."""
         return {part.variant: part.ranks for part in self.feasible.parts}
 
     def __len__(self) -> int:

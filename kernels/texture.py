@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 DTYPES = ("float32", "int8", "int16", "int32", "uint8", "uint16", "uint32")
-"""What a texel's components may be."""
+"""Dtypes that a texel's components may have."""
 
 MEMORIES = {"linear": (1,), "pitched": (2,), "array": (1, 2, 3)}
 """By kind of memory, how many axes of texels there may be."""
@@ -24,7 +24,7 @@ TEXTURE_REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*;")
 
 @dataclass(frozen=True)
 class Texture:
-    """What the source's `cudaTextureObject_t`, its parameter in place of a pointer, is made as.
+    """How a texture is created for a `cudaTextureObject_t` parameter, which stands in place of a pointer.
 
     `memory`: "linear" for `tex1Dfetch`, "pitched" for `tex2D`, "array" (a CUDA array) for `tex1D`, `tex2D`, `tex3D`.
     x is the tensor's last axis, or the one before it where texels have 2 or 4 `channels`, such as `float4`.

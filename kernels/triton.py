@@ -36,7 +36,7 @@ TYPES = {
 """Triton's name of a dtype."""
 
 DIVISOR = 16
-"""What Triton specialises for: whole numbers, and addresses in bytes, that are multiples of it."""
+"""Triton compiles a variant of its own for integers, and for addresses in bytes, that are multiples of this."""
 
 
 def is_triton(source: str) -> bool:

@@ -15,7 +15,7 @@ that holds whole operands (`workspace_share`) may be larger: its arrays are larg
 
 
 SHARED_COUNTER_BYTES = 1 << 16
-"""What a workspace that all sizes of an axis share has for counters, at its start (common/at_launch.cuh)."""
+"""Bytes for counters at the start of a workspace that all sizes of an axis share (common/at_launch.cuh)."""
 
 
 KEPT_SUMMARY_BYTES = 256
@@ -183,7 +183,7 @@ class Variant:
         return [*ahead, (entry, self.launch(values, problem))]
 
     def packing_launches(self, entry: str, values: Values, problem: Problem) -> list[tuple[str, Launch]]:
-        """What packs the input that stays the same, in order; none where nothing is kept of it."""
+        """The launches, in order, that pack the input which stays the same; none where it is not packed."""
         packing = self.packing if self.kept_bytes(problem) else ()
         return [(one.function(entry), one.launch(values, problem)) for one in packing]
 
@@ -233,7 +233,7 @@ class Variant:
         last: list[tuple[Values, Problem, list[Launch]]] = []
 
         def launches(c: Values, p: Problem) -> list[Launch]:
-            """Those of the configuration that was looked at last, which three constraints look at in turn, are kept."""
+            """The launches of a configuration; the last result is cached, as three constraints ask for it in turn."""
             held = last[0] if last else None  # another thread may replace it
             if held is not None and held[0] is c and held[1] is p:
                 return held[2]

@@ -175,7 +175,7 @@ class JsonLines(logging.Formatter):
     """JSON for machines: one object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line."""
+        """The log record as one line."""
         said: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),

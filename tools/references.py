@@ -32,7 +32,8 @@ METHODS = ("get", "post", "put", "patch", "delete")
 HEAD = """# REST reference
 
 Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters are part
-of the query unless the path names them or they are marked as headers. A refusal is a problem document as
+of the query unless the path names them or they are marked as headers. Bodies and answers are `application/json` where
+no other type is named; their fields are always there unless marked optional. A refusal is a problem document as
 `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument),
 with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
 [operating](operating.md#access-keys).
@@ -194,7 +195,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapp
         paged = ", ".join(f"`{one['name']}`" for one in parameters if one not in own)
         lines += [f"{'Also ' if own else 'Takes '}{paged}, as [lists](#lists) do.", ""]
     if "requestBody" in operation:
-        kinds = [f"{_type(each['schema'])} as `{kind}`" for kind, each in operation["requestBody"]["content"].items()]
+        kinds = [_body(kind, each) for kind, each in operation["requestBody"]["content"].items()]
         lines += [f"Body: {' or '.join(kinds)}.", ""]
     answers, refusals = [], []
     for status, response in sorted(operation["responses"].items()):
@@ -207,9 +208,14 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapp
     return "\n".join([*lines, f"Refused: {_cell(', '.join(refusals))}.", ""] if refusals else lines)
 
 
+def _body(kind: str, content: Mapping[str, Any]) -> str:
+    """The schema, and the media type where that is not JSON."""
+    return _type(content.get("schema", {})) + ("" if kind == "application/json" else f" as `{kind}`")
+
+
 def _answer(response: Mapping[str, Any]) -> str:
     """The response: schema and media type, or its description where there is no body."""
-    bodies = [f"{_type(each.get('schema', {}))} as `{kind}`" for kind, each in response.get("content", {}).items()]
+    bodies = [_body(kind, each) for kind, each in response.get("content", {}).items()]
     description = response["description"].rstrip(".")
     return ", or ".join(bodies) if bodies else "" if description == "Successful Response" else description
 
@@ -238,7 +244,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> str:
         what = inner.get("description", "")
         if inner.get("default") is not None:
             what = f"{what} Default: `{_word(inner['default'])}`.".strip()
-        mark = " (required)" if field in required else ""
+        mark = "" if field in required else " (optional)"
         lines.append(f"| `{field}`{mark} | {_type(inner)} | {_cell(what)} |")
     for example in schema.get("examples", [])[:1]:
         lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]

@@ -28,36 +28,36 @@ def with_tables(text: str) -> str:
 
 
 def half_types() -> str:
-    """Products in bfloat16 beside the library, one row a shape and card."""
+    """Products in bfloat16 beside the library, one row a kind of shape and card."""
     rows, sources = [], []
     for folder, card in FOLDERS.items():
         document = _read(f"{folder}/kernels_half.json")
         sources.append(_source(f"{folder}/kernels_half.json", document))
-        rows += [
-            [card, _shape(row), f"`{row['variant']}`", *_beside_library(row)]
-            for row in document["rows"]
-            if row.get("speedup") and row["kernel"] == "gemm"
-        ]
-    heads = ("card", "m, n, k", "variant", "us", "library, us", "times as fast")
-    return _table(heads, "lllrrr", rows, sources)
+        measured = [row for row in document["rows"] if row.get("speedup") and row["kernel"] == "gemm"]
+        for kind in ("cubes", "at most 64 rows", "rows that no vector divides", "others"):
+            chosen = [row for row in measured if _kind(row["shape"]) == kind]
+            variants = sorted({f"`{row['variant']}`" for row in chosen})
+            if chosen:
+                rows.append([card, kind, *_gains([row["speedup"] for row in chosen]), ", ".join(variants)])
+    heads = ("card", "shapes", "count", "mean", "least", "most", "fastest variants")
+    return _table(heads, "llrrrrl", rows, sources)
 
 
 def model_layers() -> str:
-    """Layers of public models in bfloat16: the fastest of a short search beside the library's call."""
+    """Layers of public models in bfloat16 by rows: the fastest of a short search beside the library's call."""
     file = "h200/day_one_linear_half.json.gz"
     document = json.loads(gzip.decompress((RESULTS / file).read_bytes()))
-    rows, ratios = [], []
-    for record in document["records"]:
-        configuration, time_ms, _ = min(record["tried"], key=lambda one: one[1])
-        library_ms = record["library"]["time_ms"]
-        ratios.append(library_ms / time_ms)
-        shape = ", ".join(str(size) for size in record["shape"].values())
-        times = [f"{1e3 * time_ms:.1f}", f"{1e3 * library_ms:.1f}", f"{ratios[-1]:.3f}"]
-        rows.append([shape, f"`{configuration['variant']}`", *times])
-    rows.append(["geometric mean, least", "", "", "", f"{geometric_mean(ratios):.3f}, {min(ratios):.3f}"])
-    heads = ("m, n, k", "variant", "us", "cuBLASLt, us", "times as fast")
+    rows, last = [], 0
+    for most in (16, 64, 256, 4096):
+        chosen = [record for record in document["records"] if last < record["shape"]["m"] <= most]
+        best = [min(record["tried"], key=lambda one: one[1]) for record in chosen]
+        gains = [record["library"]["time_ms"] / time_ms for record, (_, time_ms, _) in zip(chosen, best, strict=True)]
+        variants = sorted({f"`{configuration['variant']}`" for configuration, *_ in best})
+        rows.append([f"{last + 1} to {most}", *_gains(gains), ", ".join(variants)])
+        last = most
+    heads = ("m", "layers", "mean", "least", "most", "fastest variants")
     document["command"] = document["commands"]
-    return _table(heads, "llrrr", rows, [_source(file, document)])
+    return _table(heads, "lrrrrl", rows, [_source(file, document)])
 
 
 def quantised() -> str:
@@ -200,6 +200,20 @@ def _choices(judged: Mapping[str, Any] | None) -> list[str]:
 
 def _beside_library(row: Mapping[str, Any]) -> list[str]:
     return [f"{1e3 * row['time_ms']:.2f}", f"{1e3 * row['library_ms']:.2f}", f"{row['speedup']:.3f}"]
+
+
+def _kind(shape: Mapping[str, int]) -> str:
+    m, n, k = (shape[axis] for axis in ("m", "n", "k"))
+    if n % 8 or k % 8:
+        return "rows that no vector divides"
+    if m <= 64:
+        return "at most 64 rows"
+    return "cubes" if m == n == k else "others"
+
+
+def _gains(ratios: Sequence[float]) -> list[str]:
+    """How many there are, their geometric mean, the least and the most."""
+    return [str(len(ratios)), *(f"{one:.3f}" for one in (geometric_mean(ratios), min(ratios), max(ratios)))]
 
 
 def _shape(row: Mapping[str, Any]) -> str:

@@ -108,7 +108,7 @@ def input_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
 
 
 def rotating_kinds(kinds: Sequence[str], seed: int) -> tuple[str, ...]:
-    """Those with which trials are verified in turn: all that are drawn, and ROTATING of the others, by the seed."""
+    """The kinds of inputs that trials take in turn: all random ones, and ROTATING of the others, chosen by the seed."""
     changed = [kind for kind in kinds if kind not in DRAWN_KINDS]
     taken = {changed[(seed + i) % len(changed)] for i in range(ROTATING)} if changed else set()
     return tuple(kind for kind in kinds if kind in DRAWN_KINDS or kind in taken)
@@ -205,7 +205,7 @@ class DrawnAhead:
         return arrays
 
     def close(self) -> None:
-        """Draws nothing more."""
+        """Stops drawing inputs ahead."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:

@@ -119,7 +119,7 @@ class Child:
 
 
 def run(descriptor: int, dies_with_parent: int) -> None:
-    """What the child does: reads a function and its arguments, and calls it with the pipe first."""
+    """The child's main function: reads a function and its arguments, and calls it with the pipe first."""
     # Ctrl-C and a service manager's SIGTERM reach the whole group; the parent decides, and ends us by closing the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

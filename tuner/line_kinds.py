@@ -60,7 +60,7 @@ def _is_plain(kernel: Kernel) -> bool:
 
 
 def factor_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
-    """Those of FACTOR_KINDS that mean something: with one factor none is large by another that is small.
+    """The kinds of FACTOR_KINDS that apply: with one factor, none is large beside a small one.
 
     Where a bias outweighs all products, each rounding of a sum that begins with it is of one size, and sqrt(terms)
     bounds do not cover their extremes among millions: only plain sums have factors that are all small.
@@ -198,7 +198,7 @@ def _sparse(part: Lines) -> None:
 
 
 def _constant(part: Lines) -> None:
-    """Of three bits, so that sums of equal terms are exact: else each is rounded alike, and no error cancels."""
+    """A constant of three bits, so that equal terms add up exactly: else all round alike, and no error cancels."""
     fraction, exponent = np.frexp(part[:1])
     part[...] = np.ldexp(np.rint(fraction * 8) / 8, exponent)
 
@@ -230,7 +230,7 @@ def _alternating(part: Lines) -> None:
 
 
 def _usual(_part: Lines) -> None:
-    """As drawn."""
+    """The numbers as they were drawn."""
 
 
 MIXTURE: tuple[Callable[[Lines], None], ...] = (

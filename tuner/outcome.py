@@ -80,7 +80,7 @@ class Verification:
         return f"{tensor}{self.wrong} components are out of bounds{inputs}{where}; {worst}{verified}"
 
     def remark(self) -> str:
-        """What to keep in the log of a right result: nothing where it was compared with a reference."""
+        """The log line of a right result; empty where it was compared with a reference."""
         return f"Verified {self.verified}." if self.verified else ""
 
     @property

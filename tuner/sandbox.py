@@ -1,4 +1,4 @@
-"""What kernels and their compilers may see and take: limits always, and by bubblewrap (`bwrap`) where that works here.
+"""Limits and isolation of kernels and their compilers: limits always, bubblewrap (`bwrap`) where it works here.
 
 In the sandbox there is no network, no other process, and nothing to write but the folders that are named; homes, /etc,
 /var and the like are empty, the rest is read only. Everywhere a process gets a small environment, and limits of CPU
@@ -30,7 +30,7 @@ _KEPT_FOR_COMPILERS = (
 )
 
 MOST_PROCESSES = 8192
-"""Of the user: the limit counts all that it has. Nothing that root starts is bound by it."""
+"""Processes of the user: the limit counts all of them. It does not bind what root starts."""
 
 _LIMITING = (
     'ulimit -t "$0"; ulimit -f "$1"; ulimit -d "$2"; ulimit -c 0; (ulimit -u "$3" || ulimit -p "$3") 2>/dev/null;'

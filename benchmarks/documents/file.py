@@ -43,6 +43,13 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
+def put_into(page: Path, name: str, text: str) -> None:
+    """Replaces what stands between `<!-- NAME: … -->` and `<!-- /NAME -->`; raises ValueError where they are not."""
+    before, marker, rest = page.read_text(encoding="utf-8").partition(f"<!-- {name}:")
+    comment, end, old = rest.partition("-->\n")
+    page.write_text(before + marker + comment + end + text + old[old.index(f"<!-- /{name} -->") :], encoding="utf-8")
+
+
 def now() -> str:
     """The time as documents have it: UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

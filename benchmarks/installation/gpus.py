@@ -30,7 +30,6 @@ SETTINGS = {
     "TILEWRIGHT_STALLED_AFTER_S": "4",
     "TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES": "true",
 }
-OTHER_MACHINE = 'mount --bind "$0" /etc/machine-id && exec "$@"'
 
 
 class Receiver(http.server.ThreadingHTTPServer):
@@ -69,7 +68,6 @@ class Host:
     """The processes of one installation."""
 
     folder: Path
-    rehearses: bool
     environment: dict[str, str] = field(init=False)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -90,13 +88,7 @@ class Host:
         self.spawn("serve", "--port", str(self.port))
         with Client(self.url) as client:
             wait_for(client.is_ready, READY_S)
-        if not self.rehearses:
-            self.spawn("worker", "--all")
-            return
-        self.spawn("worker", "--device", "cpu")
-        machine = self.folder / "machine-id"
-        machine.write_text("f" * 32 + "\n")
-        self.spawn("worker", "--device", "cpu", inside=("unshare", "--mount", "sh", "-c", OTHER_MACHINE, str(machine)))
+        self.spawn("worker", "--all")
 
     def said(self, *words: str, **environment: str) -> tuple[int, str]:
         """Exit status and last line of a command that is expected to end."""
@@ -115,18 +107,16 @@ class Host:
             process.kill()
         self.server.stop()
 
-    def spawn(self, *words: str, inside: tuple[str, ...] = ()) -> None:
-        """Starts a command and leaves it running; `inside`: words before it, as those that enter a namespace."""
+    def spawn(self, *words: str) -> None:
+        """Starts a command and leaves it running."""
         with (self.folder / "log").open("ab") as log:
-            self.processes.append(
-                subprocess.Popen([*inside, *CLI, *words], env=self.environment, stdout=log, stderr=log)
-            )
+            self.processes.append(subprocess.Popen([*CLI, *words], env=self.environment, stdout=log, stderr=log))
 
 
 @contextmanager
-def running(folder: Path, *, rehearses: bool) -> Iterator[Host]:
+def running(folder: Path) -> Iterator[Host]:
     """An installation; its log's end is shown when something goes wrong."""
-    host = Host(folder, rehearses)
+    host = Host(folder)
     try:
         host.start()
         yield host

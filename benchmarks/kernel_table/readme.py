@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from documents.file import put_into
 from kernel_table.report import Row, family, geometric_mean, layout, rate, speedup
 
 PICKED = (
@@ -67,20 +68,14 @@ def _search_seconds(document: dict[str, Any]) -> str:
     return f"{least:g} to {own:g}" if least < own else f"{own:g}"
 
 
-def put_into(page: Path, document: dict[str, Any]) -> None:
-    """Replaces what stands between `<!-- NAME: …` and `<!-- /NAME` of each section that the page has.
-
-    Raises ValueError where it has none, or one without an end.
-    """
+def put_sections(page: Path, document: dict[str, Any]) -> None:
+    """Renews each section that the page has; raises ValueError where it has none."""
     text = page.read_text(encoding="utf-8")
     sections = {name: made for name, made in readme_sections(document).items() if f"<!-- {name}:" in text}
     if not sections:
         raise ValueError(f"{page} has no section of kernels.json")
     for name, section in sections.items():
-        before, marker, rest = text.partition(f"<!-- {name}:")
-        comment, end, old = rest.partition("-->\n")
-        text = before + marker + comment + end + section + old[old.index(f"<!-- /{name}") :]
-    page.write_text(text, encoding="utf-8")
+        put_into(page, name, section)
 
 
 def _summary(rows: Sequence[Row]) -> list[str]:

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from network_table.tuning import Step
 
-from tilewright.tuner.devices.cpu.compile import find_compiler
-from tilewright.tuner.devices.cpu.process import run_limited
-from tilewright.tuner.errors import TunerError
 from tilewright.tuner.network.launch import ForwardGraph, LaunchedNetwork
-from tilewright.tuner.network.network import Matrix, Network
+from tilewright.tuner.network.network import Network
 from tilewright.tuner.runtime import Runtime
-
-LOOP_SOURCE = Path(__file__).with_name("loop.cpp")
-
-
-@dataclass
-class HostPath:
-    """A way on the CPU: `run` gives the probabilities of the batch."""
-
-    name: str
-    label: str
-    run: Callable[[], Matrix]
-    note: str = ""
 
 
 @dataclass
@@ -46,52 +24,6 @@ class DevicePath:
     probabilities: Callable[[], Any]
     configurations: Mapping[str, Any] = field(default_factory=dict)
     kept: Any = None
-
-
-@contextmanager
-def loop(network: Network, x: Matrix) -> Iterator[HostPath]:
-    """One thread, three nested loops, compiled by the CPU device's compiler; raises TunerError with its log."""
-    with tempfile.TemporaryDirectory(prefix="tilewright-loop-") as folder:
-        compiler, library = find_compiler(), Path(folder) / "loop.so"
-        command = [*compiler.command, *compiler.flags("fast"), "-shared", "-fPIC", str(LOOP_SOURCE), "-o", str(library)]
-        ended = run_limited(command, 120)
-        if ended.code != 0:
-            raise TunerError(f"the loop does not compile: {ended.log}")
-        functions = ctypes.CDLL(str(library))
-        note = f"{compiler.name} {compiler.version}, {' '.join(compiler.flags('fast')[:3])}"
-        yield HostPath("cpu_loop", "CPU, one-thread loop", lambda: _by_loop(functions, network, x), note)
-
-
-def _by_loop(functions: Any, network: Network, x: Matrix) -> Matrix:
-    def pointer(array: Matrix) -> Any:
-        return array.ctypes.data_as(ctypes.c_void_p)
-
-    batch = len(x)
-    for layer, (k, n) in zip(network.layers, itertools.pairwise(network.sizes), strict=True):
-        y = np.empty((batch, n), np.float32)
-        relu = int(layer.activation == "relu")
-        functions.linear_loop(pointer(x), pointer(layer.weights), pointer(layer.bias), pointer(y), batch, n, k, relu)
-        x = y
-    y = np.empty_like(x)
-    functions.softmax_loop(pointer(x), pointer(y), batch, x.shape[1])
-    return y
-
-
-def blas(network: Network, x: Matrix) -> HostPath:
-    """NumPy and the BLAS in its wheel, with as many threads as that takes by itself."""
-    about = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    limits = (os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
-    threads = next((limit for limit in limits if limit), len(os.sched_getaffinity(0)))
-    note = f"NumPy {np.__version__}, {about['name']} {about['version']}, {threads} threads"
-    return HostPath("cpu_blas", "CPU, BLAS", lambda: network.forward(x), note)
-
-
-def launched_on_cpu(network: Network, x: Matrix, step: Step) -> HostPath:
-    """The network by the step's configurations, through the launcher, on the CPU device and NumPy's arrays."""
-    ours = LaunchedNetwork(network, len(x), choose=Runtime(pinned=step.pinned).best, fused=step.is_fused)
-    probabilities = np.zeros((len(x), network.sizes[-1]), np.float32)
-    label = step.label[:1].upper() + step.label[1:]
-    return HostPath(step.name, label, lambda: ours(x, probabilities))
 
 
 def launched(torch: Any, network: Network, x: Any, step: Step) -> DevicePath:

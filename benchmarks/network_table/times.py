@@ -18,7 +18,6 @@ ROUNDS, REPEATS = 21, 10
 MARKER = "spin_kernel"
 """The name of torch.cuda._sleep's kernel, which marks in a trace where a turn begins."""
 ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-HOST_ROUNDS = 15
 WARM_UP_S = 0.5
 
 Row = dict[str, Any]
@@ -97,17 +96,6 @@ def passes(
         pairs[place].append((start, end))
         torch.cuda.synchronize()
     return [[start.elapsed_time(end) * 1e3 / REPEATS for start, end in each] for each in pairs]
-
-
-def host_us(run: Callable[[], Any]) -> list[float]:
-    """Wall time of each of some runs, in microseconds, after one that warms up."""
-    run()
-    found = []
-    for _ in range(HOST_ROUNDS):
-        begun = time.perf_counter()
-        run()
-        found.append((time.perf_counter() - begun) * 1e6)
-    return found
 
 
 def _warm_up(torch: Any, paths: Sequence[DevicePath]) -> None:

@@ -6,7 +6,6 @@ import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Problem
@@ -72,7 +71,7 @@ def search(device: Device, problem: Problem, variants: Sequence[str] | None, bud
 
 
 def tuned_steps(device: Device, network: Network, batch: int, budget: Budget) -> list[Step]:
-    """The steps and, last, `tuned`: for each layer the fastest of all. Softmax has the same configuration in all."""
+    """The steps, `tuned`, with the fastest for each layer, and `fused`. Softmax has the same configuration in all."""
     *layers, last = problems(network, batch)
     softmax = search(device, last, None, budget)
     steps = [Step(name, label) for name, (label, _) in STEPS.items()]
@@ -92,7 +91,8 @@ def tuned_steps(device: Device, network: Network, batch: int, budget: Budget) ->
             step.pinned[last] = softmax.configuration
         for problem in layers:  # a layer that the step has no variant for takes the tuned one, and the table says so
             step.pinned.setdefault(problem, tuned.pinned[problem])
-    return [*(step for step in steps if len(step.absent) < len(layers)), tuned]
+    served = [step for step in steps if len(step.absent) < len(layers)]
+    return [*served, tuned, *fused_step(device, tuned, network, batch, budget)]
 
 
 def fused_step(device: Device, tuned: Step, network: Network, batch: int, budget: Budget) -> list[Step]:
@@ -105,32 +105,3 @@ def fused_step(device: Device, tuned: Step, network: Network, batch: int, budget
     pinned = {problem: tuned.pinned[problem] for problem in problems(network, batch)[:-3]}
     label = "tuned, the last two layers and softmax in one launch"
     return [Step("fused", label, pinned | {together: winner.configuration})]
-
-
-def as_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """The steps for a file, to be read by `from_json`."""
-    return [
-        {
-            "name": step.name,
-            "label": step.label,
-            "absent": step.absent,
-            "pinned": [{"problem": p.as_json(), "configuration": c.as_json()} for p, c in step.pinned.items()],
-        }
-        for step in steps
-    ]
-
-
-def from_json(rows: Sequence[Mapping[str, Any]]) -> list[Step]:
-    """What `as_json` wrote."""
-    found = []
-    for row in rows:
-        pinned = {
-            catalogue()
-            .get(each["problem"]["kernel"])
-            .problem(each["problem"]["shape"], each["problem"]["dtype"], each["problem"]["options"]): (
-                Configuration.from_json(each["configuration"])
-            )
-            for each in row["pinned"]
-        }
-        found.append(Step(row["name"], row["label"], pinned, list(row["absent"])))
-    return found

@@ -34,7 +34,7 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError
 from tilewright.tuner.loop.tune import Budget
-from tilewright.tuner.outcome import L2, Evaluation, Executable
+from tilewright.tuner.outcome import L2, Executable
 from tilewright.tuner.predict.predictor import Predictor, enough
 from tilewright.tuner.predict.shipped import shipped_series, undisplaced
 
@@ -43,9 +43,6 @@ OWN = (5, 20)
 
 SHIPPED = "as shipped"
 """The name of the predictions that use the package's shipped records alone, as on the first day."""
-
-SHAPES_AHEAD = 4
-"""Tuned shapes that are compiled ahead of the one that is measured."""
 
 TIMED = 2
 """The fastest configurations of a search that are timed beside the predictions."""
@@ -102,31 +99,7 @@ class FirstDay:
 
     run: Run
     shapes: Sequence[Shape]
-    also: Sequence[tuple[Shape, Sequence[Configuration]]]  # configurations to measure at shapes, tuned ones or not
     chosen: Sequence[Mapping[str, State]] = ()  # by shape and set
-
-    def extend(self) -> None:
-        """Measures what `also` names at tuned shapes; new trials are added to the records.
-
-        The compilers work some shapes ahead. The library is timed where a record does not have it.
-        """
-        also = {tuple(shape.items()): configurations for shape, configurations in self.also}
-        rows = [row for row in self.run.state["records"] if also.get(tuple(row["shape"].items()))]
-        for place, row in enumerate(rows):
-            if time.monotonic() >= self.run.deadline:
-                break
-            for ahead in rows[: SHAPES_AHEAD + 1] if place == 0 else rows[place + SHAPES_AHEAD :][:1]:
-                self._compile(ahead["shape"], also[tuple(ahead["shape"].items())])
-            bench = self.run.device.bench(self.run.kernel, self.run.problem(row["shape"]), 1)
-            try:
-                l2 = self.run.kernel.l2_of(self.run.problem(row["shape"]))
-                tried = self._evaluated(bench, l2, also[tuple(row["shape"].items())])
-                row.setdefault("library", library_of(bench, l2))
-            finally:
-                bench.close()
-            row["tried"] += written(tried)
-            row["failed"] += failures(tried)
-        write(self.run.path, self.run.state)
 
     def _compile(self, shape: Shape, configurations: Iterable[Configuration]) -> None:
         """Begins to compile them, where a pool does that."""
@@ -139,9 +112,6 @@ class FirstDay:
     def predict(self, executor: Executor) -> None:
         """Fits to each set of records in a process of its own; what is predicted is compiled at once."""
         limits = self.run.device.model.limits
-        for shape, configurations in self.also:
-            if shape in self.shapes:
-                self._compile(shape, configurations)
         kernel_name, slug = self.run.kernel.name, self.run.device.model.slug
         shipped = executor.submit(predicted_from_shipped, kernel_name, self.run.dtype, limits, slug, self.shapes)
         sets = record_sets(self.run.state["records"])
@@ -154,41 +124,28 @@ class FirstDay:
         for shape, by_set in zip(self.shapes, self.chosen, strict=True):
             self._compile(shape, [Configuration.from_json(one["configuration"]) for one in by_set.values()])
 
-    def compare(self, budget: Budget | None, deadline: float) -> None:
-        """Adds a row of each shape, after a search within the budget if there is one; stops at the deadline."""
-        before = {tuple(row["shape"].items()): row for row in self.run.state["rows"]}
-        also = {tuple(shape.items()): configurations for shape, configurations in self.also}
+    def compare(self, budget: Budget, deadline: float) -> None:
+        """Adds a row of each shape, after a search within the budget; stops at the deadline."""
         for shape, by_set in zip(self.shapes, self.chosen, strict=True):
             if time.monotonic() >= deadline:
                 return
-            key = tuple(shape.items())
-            row = before.get(key) or {"shape": shape, "dtype": self.run.dtype, "tried": [], "failed": []}
-            self._compare(row, by_set, also.get(key, ()), budget)
-            before[key] = row
-            self.run.state["rows"] = list(before.values())
+            self.run.state["rows"].append(self._compared(shape, by_set, budget))
             write(self.run.path, self.run.state)
 
-    def _compare(
-        self, row: State, by_set: Mapping[str, State], also: Sequence[Configuration], budget: Budget | None
-    ) -> None:
+    def _compared(self, shape: Shape, by_set: Mapping[str, State], budget: Budget) -> State:
         begun, kernel = time.monotonic(), self.run.kernel
-        problem = self.run.problem(row["shape"])
+        problem = self.run.problem(shape)
         space = kernel.space(problem, self.run.device.model.limits)
         records = self.run.records()
         nearest = next((r.ranked[0] for r in near(records, problem) if r.ranked[0] in space), None)
         beside = {"default": kernel.default_configuration(space)} | ({"nearest": nearest} if nearest else {})
         chosen = {name: one["configuration"] for name, one in by_set.items()}
         chosen |= {name: configuration.as_json() for name, configuration in beside.items()}
-        starts = [*(Configuration.from_json(one) for one in chosen.values()), *(c for c in also if c in space)]
+        starts = [Configuration.from_json(one) for one in chosen.values()]
         bench, l2 = self.run.device.bench(kernel, problem, 1), kernel.l2_of(problem)
         try:
-            has = {Configuration.from_json(c) for c, *_ in row["tried"]}
-            if budget is None:
-                tried = self._evaluated(bench, l2, [c for c in dict.fromkeys(starts) if c not in has])
-            else:
-                tried = self.run.searched(bench, problem, budget, [*starts, *winners(records, problem)])
-            row["tried"] += written(tried)
-            row["failed"] += failures(tried)
+            tried = self.run.searched(bench, problem, budget, [*starts, *winners(records, problem)])
+            row: State = {"shape": shape, "dtype": self.run.dtype, "tried": written(tried), "failed": failures(tried)}
             ranked = [Configuration.from_json(c) for c, *_ in sorted(row["tried"], key=lambda one: one[1])]
             timed = self._timed(bench, l2, list(dict.fromkeys([*ranked[:TIMED], *(c for c in starts if c in ranked)])))
             row["library"] = library_of(bench, l2)
@@ -197,17 +154,7 @@ class FirstDay:
         expected = {name: {k: v for k, v in one.items() if k != "configuration"} for name, one in by_set.items()}
         row |= {"chosen": chosen, "expected": expected, "timed": timed, "wall_s": round(time.monotonic() - begun, 2)}
         print(f"{problem}: {len(ranked)} measured, {row['wall_s']} s", file=sys.stderr, flush=True)
-
-    @staticmethod
-    def _evaluated(bench: Bench, l2: L2, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
-        bench.compile_ahead(configurations)
-        tried: dict[Configuration, Evaluation] = {}
-        for configuration in configurations:
-            try:
-                tried[configuration] = bench.evaluate(configuration, l2)
-            except ContextLostError as error:
-                print(f"{error.configuration} broke the context", file=sys.stderr)
-        return tried
+        return row
 
     @staticmethod
     def _timed(bench: Bench, l2: L2, configurations: Sequence[Configuration]) -> State:
@@ -224,11 +171,3 @@ class FirstDay:
         medians = {name: statistics.median(times_ms) for name, times_ms in rounds.items()}
         timed = [[configuration.as_json(), medians[name]] for name, configuration in named.items()]
         return {"configurations": timed, "library_ms": medians.get("library")}
-
-
-def also_in(
-    kernel_space: Mapping[str, Sequence[tuple[Shape, Sequence[State]]]],
-) -> list[tuple[Shape, list[Configuration]]]:
-    """The configurations to measure, of a file's content: shapes with configurations under any names."""
-    rows = [row for part in kernel_space.values() for row in part]
-    return [(shape, [Configuration.from_json(one) for one in configurations]) for shape, configurations in rows]

@@ -17,15 +17,10 @@ from tilewright.tuner.predict.shipped import limits_from
 Times = Mapping[Configuration, float]
 
 
-def summary(results: Sequence[State], earlier: Sequence[State]) -> list[State]:
-    """For each result and set of records how good its choices are; `earlier` are rows of predict.py on gemm."""
-    return [_of_kernel(result, earlier) for result in results]
-
-
-def _of_kernel(result: State, earlier: Sequence[State]) -> State:
+def summary(result: State) -> State:
+    """For each set of records how good the choices of this result are."""
     kernel, limits = catalogue().get(result["kernel"]), limits_from(result["limits"])
-    before = {tuple(row["shape"].items()): row for row in earlier} if kernel.name == "gemm" else {}
-    times = [_times(row, before.get(tuple(row["shape"].items()))) for row in result["rows"]]
+    times = [_times(row) for row in result["rows"]]
     sets = {name: _as_answered(name, result["rows"], times) for name in (SHIPPED, "default")}
     sets = {name: judged for name, judged in sets.items() if judged["rows"]}
     for name, records in record_sets(result["records"]).items():
@@ -51,13 +46,9 @@ def _as_answered(name: str, unseen: Sequence[State], times: Sequence[Times]) -> 
     return {**_totals(rows), "not_measured": sum("predicted" not in row for row in rows), "rows": rows}
 
 
-def _times(row: State, before: State | None) -> Times:
+def _times(row: State) -> Times:
     """Of each configuration that was measured at an unseen shape its time in ms; those timed in rounds count so."""
-    times: dict[Configuration, float] = {}
-    if before is not None:
-        chosen = before["configurations"]
-        times = {Configuration.from_json(chosen[name]): time_ms for name, time_ms in before["times_ms"].items()}
-    times |= {Configuration.from_json(configuration): time_ms for configuration, time_ms, _ in row["tried"]}
+    times = {Configuration.from_json(configuration): time_ms for configuration, time_ms, _ in row["tried"]}
     return times | {Configuration.from_json(chosen): time_ms for chosen, time_ms in row["timed"]["configurations"]}
 
 

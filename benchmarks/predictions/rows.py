@@ -24,7 +24,6 @@ from tilewright.tuner.loop.tune import MOST_STARTS, Budget, Hooks, Knowledge, Pr
 from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Predictor, Record
-from tilewright.tuner.predict.shipped import undisplaced
 
 ROUNDS = 11
 SAMPLES = 2
@@ -42,10 +41,7 @@ class Run:
     state: State
     path: Path
     deadline: float  # on the monotonic clock: no shape is begun after it
-    earlier: Sequence[State] = ()  # rows of a run before: their jobs' winners, for shapes that need no job then
-    starts: Sequence[Configuration] = ()  # that every search tries first, after the winners of the nearest shapes
     dtype: str = "float32"
-    helpers: Sequence[Record] = ()  # what came with the package, beside the records of this run
 
     def problem(self, shape: Shape) -> Problem:
         """The problem of this shape in the run's dtype, all options as they are by default."""
@@ -59,8 +55,7 @@ class Run:
             problem, begun = self.problem(shape), time.monotonic()
             bench = self.device.bench(self.kernel, problem, SEED)
             try:
-                starts = [*winners(self.records(), problem), *self.starts]
-                tried = self.searched(bench, problem, budget, starts)
+                tried = self.searched(bench, problem, budget, winners(self.records(), problem))
                 library = library_of(bench, self.kernel.l2_of(problem))
             finally:
                 bench.close()
@@ -77,9 +72,9 @@ class Run:
             write(self.path, self.state)
             print(f"{problem}: {len(entries)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
 
-    def share(self, known: Sequence[State]) -> None:
-        """Has each shape that has a record here try the best of the nearest known ones, once."""
-        records = [record_of(self.kernel, row) for row in known if row["tried"]]
+    def share(self) -> None:
+        """Has each shape that has a record try the best of the nearest others, once."""
+        records = self.records()
         for row in [row for row in self.state["records"] if "shared" not in row]:
             if time.monotonic() >= self.deadline or self.state["rows"]:
                 return
@@ -100,13 +95,9 @@ class Run:
         if time.monotonic() >= self.deadline:
             return
         records, begun = self.records(), time.perf_counter()
-        left = undisplaced(self.helpers, records, lambda record: dict(self.kernel.plain(record.problem).sizes))
-        sets = {"predicted": [*records, *left]}
-        if left:
-            sets["alone"] = records
-        predictors = {name: Predictor(self.kernel, self.device.model.limits, known) for name, known in sets.items()}
+        predictor = Predictor(self.kernel, self.device.model.limits, records)
         self.state["fit_s"] = round(time.perf_counter() - begun, 2)
-        losses = predictors["predicted"].losses.values()
+        losses = predictor.losses.values()
         self.state["left_out"] = geometric_mean([1 / (1 + loss) for loss in losses])
         for shape in shapes[len(self.state["rows"]) :]:
             if time.monotonic() >= self.deadline:
@@ -114,7 +105,7 @@ class Run:
             problem = self.problem(shape)
             space = self.kernel.space(problem, self.device.model.limits)
             starts = [c for c in winners(records, problem) if c in space]
-            row = self._compared(problem, space, predictors, starts, trials)
+            row = self._compared(problem, space, predictor, starts, trials)
             self.state["rows"].append(row)
             write(self.path, self.state)
             print(f"{problem}: {row['ratio']:.3f}", file=sys.stderr, flush=True)
@@ -157,25 +148,21 @@ class Run:
         self,
         problem: Problem,
         space: SearchSpace,
-        predictors: Mapping[str, Predictor],
+        predictor: Predictor,
         near_ones: Sequence[Configuration],
         trials: int,
     ) -> State:
         """`near_ones`: the bests of the nearest shapes that fit, the nearest first."""
         begun = time.perf_counter()
-        prediction = predictors["predicted"].predict(problem, space.__contains__)
+        prediction = predictor.predict(problem, space.__contains__)
         predict_ms = round(1e3 * (time.perf_counter() - begun), 1)
-        others = {
-            name: prediction if name == "predicted" else one.predict(problem, space.__contains__)
-            for name, one in predictors.items()
-        }
         chosen = {"nearest": near_ones[0] if near_ones else self.kernel.default_configuration(space)}
-        chosen |= {name: chosen["nearest"] if made is None else made.configuration for name, made in others.items()}
+        chosen["predicted"] = chosen["nearest"] if prediction is None else prediction.configuration
         bench, l2 = self.device.bench(self.kernel, problem, SEED), self.kernel.l2_of(problem)
         try:
             bench.compile_ahead(list(chosen.values()))
             starts = [chosen["predicted"], *near_ones]
-            chosen["tuned"] = self._winner(problem) or self._tuned(bench, problem, space, trials, starts)
+            chosen["tuned"] = self._tuned(bench, problem, space, trials, starts)
             outcomes = {name: bench.evaluate(c, l2).outcome for name, c in chosen.items()}
             if outcomes["tuned"] is not Outcome.MEASURED:
                 raise SystemExit(f"{problem}: the job's winner now ends as {outcomes['tuned']}")
@@ -188,7 +175,6 @@ class Run:
             "match": "nearest" if prediction is None else "predicted",
             "ratio": _ratio(times_ms, "predicted"),
             "nearest_ratio": _ratio(times_ms, "nearest"),
-            "ratios": {name: _ratio(times_ms, name) for name in chosen},
             "outcomes": outcomes,
             "expected_loss": None if prediction is None else prediction.expected_loss,
             "expected_ms": None if prediction is None else prediction.time_ms,
@@ -196,10 +182,6 @@ class Run:
             "configurations": {name: configuration.as_json() for name, configuration in chosen.items()},
             "predict_ms": predict_ms,
         }
-
-    def _winner(self, problem: Problem) -> Configuration | None:
-        winners_json = (row["configurations"]["tuned"] for row in self.earlier if row["shape"] == problem.stated_shape)
-        return next((Configuration.from_json(configuration) for configuration in winners_json), None)
 
     def _tuned(
         self, bench: Bench, problem: Problem, space: SearchSpace, trials: int, starts: Sequence[Configuration]

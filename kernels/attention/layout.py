@@ -24,12 +24,12 @@ def dimensions(array: str, sizes: Sizes) -> Dimensions:
 
 
 def row_length(array: str, sizes: Sizes) -> int:
-    """Elements of a row."""
+    """Elements of a row of Q, K or V."""
     return sizes["keys"] if array == "m" else sizes["depth"]
 
 
 def has_mask(p: Problem) -> bool:
-    """Whether M counts."""
+    """Whether a mask M is added to the scores."""
     return p.options["mask"] == "additive"
 
 

@@ -12,7 +12,7 @@ from tilewright.kernels.kernel import Arrays, Reference
 from tilewright.kernels.problem import Problem
 
 _SOFTMAX_ROUNDOFFS = 14
-"""What softmax's reference grants beside its sum."""
+"""Roundings that softmax's reference allows beside those of its sum."""
 
 _REACH = 8.0
 """A hidden unit that is off by this many bounds stays off for every c up to it."""

@@ -20,12 +20,12 @@ def is_depthwise(p: Problem) -> bool:
 
 
 def elements(p: Problem) -> int:
-    """Numbers of Y."""
+    """Elements of Y."""
     return p.shape["batch"] * math.prod(out_extents(p)) * out_channels(p)
 
 
 def launch_direct(c: Values, p: Problem) -> Launch:
-    """A thread an element."""
+    """One thread for each element of Y."""
     return Launch((ceil_div(elements(p), c.THREADS), 1, 1), (c.THREADS, 1, 1))
 
 

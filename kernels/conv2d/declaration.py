@@ -50,7 +50,7 @@ AS_OF_GEMM = {
     "tensor3xtf32_sm90": "pointwise3xtf32_sm90",
     "tensor3xfp16_sm90": "pointwise3xfp16_sm90",
 }
-"""What gemm's variants are called here, where that is another name."""
+"""Names of gemm's variants in conv2d, for those that have another name here."""
 
 
 def akin(p: Problem) -> Sequence[RelatedKernel]:

@@ -100,12 +100,12 @@ def terms(p: Problem) -> int:
 
 
 def shape_x(p: Problem) -> tuple[int, ...]:
-    """The images."""
+    """The shape of X, the images."""
     return _images(p, p.shape["height"], p.shape["width"], p.shape["channels"])
 
 
 def shape_y(p: Problem) -> tuple[int, ...]:
-    """The output."""
+    """The shape of Y, the output."""
     return _images(p, *out_extents(p), out_channels(p))
 
 

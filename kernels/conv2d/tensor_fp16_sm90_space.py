@@ -85,7 +85,7 @@ def _pixels(p: Problem) -> int:
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """What is known, the filters and the lines in three parts; conv/lines.cuh has the order."""
+    """Bytes of the summaries, the filters and the lines in three parts, in the order of conv/lines.cuh."""
     return _workspace_bytes(p, c.TILE_N)
 
 

@@ -94,7 +94,7 @@ def lanes(numbers: NDArray[Any], bound: float) -> Any:
 
 
 def _plain(value: Any) -> tuple[Any, float, bool] | None:
-    """What NumPy computes with, the largest size it may have and whether it is whole; None for what is no number."""
+    """The NumPy array, its largest magnitude, and whether it holds integers; None for a value that is no number."""
     if type(value) is Lanes:
         kind = value.numbers.dtype.kind
         return (value.numbers.astype(np.int64) if kind == "b" else value.numbers), value.bound, kind != "f"

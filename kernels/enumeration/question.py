@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tilewright.kernels.enumeration.lanes import Lanes, Split, Unsuitable, lanes
 
 CONSTRAINT_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a constraint may raise on points that a constraint before it rules out."""
+"""Exceptions that a constraint may raise on points which an earlier constraint rules out."""
 
 FEW = 24
 """Rows that are decided one by one sooner than by arrays."""

@@ -56,7 +56,7 @@ OUTPUT = Option(
 
 
 def output_dtype(p: Problem) -> str:
-    """What results are stored as."""
+    """The dtype in which C is stored."""
     return "float32" if p.options["output"] == "float32" else p.dtype
 
 

@@ -54,7 +54,7 @@ def steps(p: Problem) -> int:
 
 
 def sums_bytes(c: Values, p: Problem) -> int:
-    """What a block's sums take of the ring in the end."""
+    """Bytes of the ring that hold a block's sums at the end of a tile."""
     return rows(p) * (c.TILE_N + 4) * 4
 
 
@@ -70,7 +70,7 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage."""
+    """Bytes of the barriers, two for each stage."""
     return 16 * stages(c, p)
 
 

@@ -50,12 +50,12 @@ def final_bytes(c: Values) -> int:
 
 
 def exchanged_bytes(c: Values) -> int:
-    """What the warpgroups give one another where they share rows."""
+    """Bytes that warpgroups exchange where they share rows."""
     return final_bytes(c) if c.TILE_M == SMALL_TILE else 0
 
 
 def staged_bytes(c: Values, p: Problem) -> int:
-    """What the sums of all warps pass through, so that rows are stored: of odd rows always, else where it fits."""
+    """Bytes through which warps store whole rows of sums: always for rows of odd length, else where they fit."""
     staged, divisor = 4 * MULTIPLIERS * STAGED_WARP, row_divisors(p)[2]
     fits = c.TILE_M != SMALL_TILE and staged + FEWEST_STAGES * stage_bytes(c) <= MOST_SHARED
     return staged if divisor % 2 or (divisor % 4 == 0 and fits) else 0
@@ -106,7 +106,7 @@ class Operand:
 
     @property
     def strips(self) -> int:
-        """Strips, over all matrices."""
+        """Strips of lines, over all matrices."""
         return self.matrices * ceil_div(self.lines, STRIP)
 
     @property
@@ -161,7 +161,7 @@ class Operand:
 
     @property
     def partial_bytes(self) -> int:
-        """What blocks that share a strip leave."""
+        """Bytes of the partial results that blocks leave for one another where they share a strip."""
         return 0 if self.is_contiguous else aligned(16 * self.matrices * self.lines * self.chunks)
 
     def packed_bytes(self, parts: int) -> int:
@@ -177,7 +177,7 @@ def aligned(size: int) -> int:
 
 @lru_cache(maxsize=64)
 def operands(p: Problem) -> tuple[Operand, Operand]:
-    """A and B."""
+    """A and B as lines along k, with their alignment."""
     k, batch = p.shape["k"], p.shape["batch"]
     matrices_a, matrices_b = (batch if p.shape[f"stride_{x}"] else 1 for x in "ab")
     aligned_a, aligned_b = (divisor % 4 == 0 for divisor in row_divisors(p)[:2])
@@ -199,7 +199,7 @@ def launch_survey(_c: Values | None, p: Problem) -> Launch:
 
 
 def launch_keep_survey(_c: Values, p: Problem) -> Launch:
-    """Blocks for B alone."""
+    """The survey of B alone, for packing it ahead."""
     return _launch_survey(operands(p)[1:])
 
 
@@ -216,13 +216,13 @@ def launch_keep_pack(_c: Values, p: Problem) -> Launch:
 
 
 def kept_bytes(p: Problem) -> int:
-    """What is kept of a B that is packed ahead: what is known of it, its scales and its FP16 parts."""
+    """Bytes kept of a B that is packed ahead: its summary, scales and FP16 parts."""
     b = operands(p)[1]
     return 256 + aligned(4 * b.matrices * b.lines) + b.packed_bytes(FINE_PARTS) if p.options["packed_b"] else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """What is known of the lines, both operands in three parts, and tiles that are shared."""
+    """Bytes of the lines' summaries, of both operands in three parts, and of tiles that blocks share."""
     shared = 0
     if c.SPLIT_K > 1:
         counted = 0 if p.at_launch else ceil_div(4 * counters(c, p), 16) * 16

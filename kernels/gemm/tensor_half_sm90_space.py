@@ -53,7 +53,7 @@ def stage_bytes(c: Values) -> int:
 
 
 def staging_bytes(c: Values) -> int:
-    """What warps hold of C on its way to memory."""
+    """Bytes of shared memory in which warps hold C on its way to memory."""
     return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * PIECES_HELD * PIECE_ROWS * LINE_BYTES
 
 

@@ -54,7 +54,7 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 
 def staging_bytes(c: Values, p: Problem) -> int:
-    """What warpgroups hold of C on its way to memory: two buffers each, of as many pieces as fit beside the ring."""
+    """Bytes in which warpgroups hold C on its way out: two buffers each, of as many pieces as fit beside the ring."""
     pieces = c.TILE_N // BLOCK_N // c.MULTIPLIERS * ceil_div(c.TILE_M, PIECE_M)
     left = room_bytes(c) - stages(c, p) * stage_bytes(c, p)
     return min(left // least_staging_bytes(c, p), pieces) * least_staging_bytes(c, p)

@@ -40,7 +40,7 @@ def at_once(blocks_of_cluster: int, d: Limits) -> int:
 
 
 class Tiling(NamedTuple):
-    """What an estimate reads of a configuration."""
+    """The values of a configuration that the estimate of its time depends on."""
 
     TILE_M: int
     TILE_N: int

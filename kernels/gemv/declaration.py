@@ -19,7 +19,7 @@ def rows_to_blocks(p: Problem, rows_per_block: int, threads: int) -> Launch:
 
 
 def launch_naive(c: Values, p: Problem) -> Launch:
-    """A thread a row."""
+    """One thread for each row."""
     return rows_to_blocks(p, c.BLOCK, c.BLOCK)
 
 
@@ -29,7 +29,7 @@ def launch_warp(c: Values, p: Problem) -> Launch:
 
 
 def launch_block(c: Values, p: Problem) -> Launch:
-    """A block a row."""
+    """One block for each row."""
     return rows_to_blocks(p, 1, c.BLOCK)
 
 
@@ -50,7 +50,7 @@ def columns_last(threads: int, elements: int, c: Values, p: Problem) -> bool:
 
 
 def columns_last_vectorized(c: Values, p: Problem, _d: Limits) -> bool:
-    """`columns_last` for vectors."""
+    """`columns_last` for the variant that loads vectors."""
     return columns_last(32 * c.WARPS_PER_ROW, c.VECTOR_WIDTH, c, p)
 
 

@@ -120,7 +120,7 @@ def _relu_steepest(_low: Numbers, high: Numbers) -> Numbers:
 
 
 def _sigmoid(z: Numbers) -> Numbers:
-    """By exp(-|z|), which never overflows and keeps all digits on both sides."""
+    """The sigmoid by exp(-|z|), which never overflows and keeps all digits on both sides."""
     shrunk = np.exp(-np.abs(z))
     return np.where(z < 0, shrunk, 1.0) / (1.0 + shrunk)
 

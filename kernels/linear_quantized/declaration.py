@@ -90,7 +90,7 @@ def lane_sums(c: Values, p: Problem) -> int:
 
 
 def shared_bytes_tensor(c: Values, p: Problem) -> int:
-    """What every warp has at its end."""
+    """Bytes of shared memory in which every warp leaves its sums at the end."""
     return 4 * 32 * c.WARPS * lane_sums(c, p)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tilewright.kernels.linear_quantized.reference import GROUP, MIDDLE
 
 LARGEST = {"int8": 127, "int4": 7, "int4_zeros": 15}
-"""What the number furthest from zero becomes: with a zero point, that furthest from the least."""
+"""The whole number for the largest magnitude: with a zero point, for the largest distance from the least."""
 
 
 def quantised(

@@ -48,12 +48,12 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 
 def sums_bytes(c: Values, p: Problem) -> int:
-    """What the sums of a block's rows take in the end, those of all parts of a tile."""
+    """Bytes of the sums of a block's rows at the end, over all parts of a tile."""
     return c.SPLIT * c.PARTS * p.shape["m"] * (ceil_div(tile_rows(c), 4 * c.SPLIT) * 4 + 4) * 4
 
 
 def beside_bytes(c: Values, p: Problem) -> int:
-    """What of this lies beside the ring: sums that come from other blocks."""
+    """Bytes of these sums that lie beside the ring because they come from other blocks."""
     return sums_bytes(c, p) if c.SPLIT > 1 else 0
 
 
@@ -81,13 +81,13 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
+    """The launch, with all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + beside_bytes(c, p) + grid_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=c.SPLIT == 1)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage."""
+    """Bytes of the barriers, two for each stage."""
     return 16 * stages(c, p)
 
 

@@ -39,7 +39,7 @@ def threads(c: Values) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Along x: whole clusters."""
+    """Blocks along x, a multiple of the cluster's size."""
     return ceil_div(ceil_div(p.shape["n"], tile_rows(c)), c.ROUNDS) * c.SPLIT
 
 

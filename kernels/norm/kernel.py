@@ -12,7 +12,7 @@ from tilewright.kernels.norm.space import HELD, WALK
 from tilewright.kernels.problem import Problem
 
 EPS = 1e-5
-"""What tuning passes, and a launch that names none: PyTorch's default of layer_norm."""
+"""The epsilon of tuning, and of a launch that names none: PyTorch's default for layer_norm."""
 
 
 def norm_kernel(name: str, doc: str, folder: Path, *, is_centred: bool, has_residual: bool) -> Kernel:

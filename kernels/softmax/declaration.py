@@ -38,12 +38,12 @@ def threads_held(c: Values) -> int:
 
 
 def launch_held(c: Values, p: Problem) -> Launch:
-    """ROWS rows a block."""
+    """Blocks of ROWS rows each."""
     return Launch((-(-p.shape["m"] // c.ROWS), 1, 1), (threads_held(c), 1, 1))
 
 
 def launch_block(c: Values, p: Problem) -> Launch:
-    """A block a row."""
+    """One block for each row."""
     return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
 
 

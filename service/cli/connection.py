@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.service.store.embedded import EmbeddedPostgres
 
     Connection = Client | LocalConnection
-    """What commands ask: the API, or the database by the same calls."""
+    """The service as commands see it: the API, or the database by the same calls."""
 
 
 def embedded_server() -> EmbeddedPostgres | None:

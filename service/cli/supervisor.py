@@ -46,7 +46,7 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs now."""
+        """Whether the worker process runs now."""
         return self.process is not None and self.process.poll() is None
 
     def log_tail(self, lines: int = 8) -> str:

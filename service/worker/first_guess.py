@@ -66,7 +66,7 @@ class FirstGuess:
 
 
 def first_guesses(job: models.TuningJob, kernel: Kernel, asked: Problem | Family, device: str) -> list[FirstGuess]:
-    """Those of the job's problem, or of some sizes of its family; none where it has no room for them."""
+    """First guesses for the job's problem, or some sizes of its family; none where memory does not suffice."""
     if isinstance(asked, Family):
         problems = [asked.exact(size) for size in spread(asked.low, asked.high, GUESSED_SIZES)]
     else:

@@ -33,7 +33,7 @@ WRONG = frozenset({Outcome.WRONG_RESULT, Outcome.LAUNCH_FAILED})
 
 
 class Verified(Protocol):
-    """What a verification needs of a `runner.Run`."""
+    """The part of a `runner.Run` that a verification needs."""
 
     job: models.TuningJob
     kernel: Kernel
@@ -45,7 +45,7 @@ class Verified(Protocol):
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of this job."""
+        """Seconds since this job began."""
 
 
 def verify_claimed(run: Verified) -> Exit:

@@ -261,11 +261,11 @@ def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):
     assert sections["kernel rows"].count("| 4096, 4096, 4096 (trans_b) |") == 2
     page, around = tmp_path / "README.md", "before\n<!-- {0}: made -->\n{1}<!-- /{0} -->\nafter\n"
     page.write_text("".join(around.format(name, "old\n") for name in sections))
-    readme.put_into(page, document)
+    readme.put_sections(page, document)
     assert page.read_text() == "".join(around.format(*section) for section in sections.items())
     page.write_text("no markers\n")
     with pytest.raises(ValueError, match="has no section"):
-        readme.put_into(page, document)
+        readme.put_sections(page, document)
 
 
 def test_a_heated_row_is_timed_in_rounds_of_their_own_length(benchmark_module, monkeypatch):

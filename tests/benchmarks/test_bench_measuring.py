@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
 GEMM = catalogue().get("gemm")
 TINY = GEMM.problem({"m": 24, "n": 16, "k": 20})
 LARGE = GEMM.problem({"m": 2048, "n": 2048, "k": 2048})
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
 
 @pytest.fixture

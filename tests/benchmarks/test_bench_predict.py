@@ -91,7 +91,7 @@ def test_choices_as_they_were_answered_are_judged_and_those_without_a_time_count
     limits = {"compute_capability": [9, 0], "multiprocessors": 132, "memory_bytes": 1 << 36}
     result = {"kernel": "gemm", "limits": limits, "records": [], "rows": rows, "command": "day_one.py"}
     facts = dict.fromkeys(("written_at", "device_model", "environment", "seed", "sizes", "tuned", "trials"))
-    (judged,) = table.summary([facts | result], [])
+    judged = table.summary(facts | result)
     shipped_ones, default = judged["sets"]["as shipped"], judged["sets"]["default"]
     assert (shipped_ones["predicted"]["shapes"], shipped_ones["not_measured"]) == (1, 1)
     assert shipped_ones["predicted"]["geometric_mean"] == 1.0
@@ -148,13 +148,13 @@ def test_in_the_end_every_shape_has_tried_what_was_best_for_the_others(rows, sha
     run.survey(shapes, Budget(trials=4))
     before = [len(record["tried"]) for record in state["records"]]
     best = [record.ranked[0] for record in run.records()]
-    run.share(state["records"])
+    run.share()
     for record in run.records():
         space = SOFTMAX.space(record.problem, device.model.limits)
         assert all(c in record.times_ms for c in best if c in space)
     after = [len(record["tried"]) for record in state["records"]]
     assert [a - b for a, b in zip(after, before, strict=True)] == [record["shared"] for record in state["records"]]
-    run.share(state["records"])
+    run.share()
     assert [len(record["tried"]) for record in state["records"]] == after
 
 
@@ -167,59 +167,15 @@ def test_a_prediction_that_fails_is_worth_nothing(rows):
 
 
 @EXHAUSTIVE
-def test_two_devices_share_the_tuning_and_then_the_comparing(predict, tmp_path, capsys, monkeypatch):
-    common = [
-        "predict.py",
-        "--device",
-        "cpu",
-        "--kernel",
-        "softmax",
-        "--largest",
-        "64",
-        "--tuned",
-        "4",
-        "--unseen",
-        "2",
-    ]
-    one, two, whole = (tmp_path / name for name in ("one.json", "two.json", "whole.json"))
-
-    def run(*words):
-        monkeypatch.setattr("sys.argv", [*common, *map(str, words)])
-        return predict.main()
-
-    states = [Path(f"{path}.state") for path in (one, two)]
-    for part, path in (("1/2", one), ("2/2", two)):
-        assert run("--part", part, "--step", "tune", "--trials", 8, "--out", path) == 0
-    assert [len(predict.read_state(path)["records"]) for path in states] == [2, 2]
-    known = [word for path in states for word in ("--known", path)]
-    for part, path in (("1/2", one), ("2/2", two)):
-        assert run("--part", part, "--step", "share", *known, "--resume", "--out", path) == 0
-    records = [record for path in states for record in predict.read_state(path)["records"]]
-    assert all("shared" in record for record in records)
-    told = [word for path in states for word in ("--records", path)]
-    for part, path in (("1/2", one), ("2/2", two)):
-        assert run("--part", part, "--trials", 2, *told, "--out", path.with_suffix(".rows")) == 0
-    parts = [path.with_suffix(".rows") for path in (one, two)]
-    jobs = [row["configurations"]["tuned"] for row in predict.read_state(parts[0])["rows"]]
-    once_more = tmp_path / "again.rows"
-    assert run("--part", "1/2", "--trials", 50, *told, "--winners", parts[0], "--out", once_more) == 0
-    assert [row["configurations"]["tuned"] for row in predict.read_state(once_more)["rows"]] == jobs
-    assert run("--merge", parts[0], "--merge", parts[1], "--out", whole) == 0
-    found = predict.read_state(whole)
-    assert found["rows"] == [row for path in parts for row in predict.read_state(path)["rows"]]
+def test_a_whole_run_writes_rows_and_their_summary(predict, tmp_path, capsys, monkeypatch):
+    words = "predict.py --device cpu --kernel softmax --largest 64 --tuned 4 --unseen 2 --trials 8"
+    monkeypatch.setattr("sys.argv", [*words.split(), "--out", str(tmp_path / "whole.json")])
+    assert predict.main() == 0
+    found = predict.read_state(tmp_path / "whole.json")
+    assert all("shared" in record for record in found["records"])
     assert len({tuple(row["shape"].values()) for row in found["rows"]}) == 2
     assert found["summary"] == predict.summary(found["rows"])
     assert capsys.readouterr().out.endswith(predict.table(found) + "\n")
-    predict.write(parts[1], {**predict.read_state(parts[1]), "records": []})
-    with pytest.raises(SystemExit, match="different records"):
-        run("--merge", parts[0], "--merge", parts[1], "--out", whole)
-
-
-@pytest.mark.parametrize("words", [["--part", "3/2"], ["--part", "0/2"], ["--part", "x"], ["--merge", "a.json"]])
-def test_parts_that_there_are_not_and_a_merge_into_nothing_are_refused(predict, words, capsys):
-    with pytest.raises(SystemExit):
-        predict.parse(words)
-    assert words[0] in capsys.readouterr().err
 
 
 def test_own_shapes_displace_the_nearest_shipped_ones(shapes_of, benchmark_module, rows):

@@ -6,17 +6,21 @@ import random
 from collections.abc import Sequence
 from contextlib import closing
 
+import pytest
 from contracts.verified import verified
 
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.compile.compilation import arch_of
-from tilewright.tuner.compile.compiler import compile_nvrtc
+from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile.cache import compiled_by
+from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of
 from tilewright.tuner.devices.device import Device
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 A100 = Limits((8, 0), 108, 80 * 2**30, max_shared_bytes=163 * 1024, shared_bytes_per_multiprocessor=164 * 1024)
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 def drawn(
@@ -47,13 +51,15 @@ def assert_resources_suffice(
     limits: Limits,
     blocks: int = 1,
     most_spilled: int = 0,
-) -> None:
-    """So many blocks find their registers, few are spilled, and shared memory is as declared."""
+) -> Compiled:
+    """So many blocks find their registers, few are spilled, shared memory is as declared, and no product waits."""
     variant = kernel.variant(configuration.variant)
-    arch = arch_of(limits.compute_capability) + variant.architecture_suffix
-    definitions = kernel.definitions(problem, configuration)
-    resources = compile_nvrtc(kernel.source(variant.name), definitions, arch, kernel.entry).resources
-    threads = variant.launch(configuration.values, problem).threads
+    work = Compilation.of(kernel, problem, configuration, arch_of(limits.compute_capability), "nvrtc")
+    compiled = compiled_by(None, work)
+    resources, threads = compiled.resources, variant.launch(configuration.values, problem).threads
     assert resources.registers * threads * blocks <= limits.registers_per_multiprocessor, configuration
-    assert resources.spill_bytes <= most_spilled, configuration
+    assert resources.spill_bytes <= most_spilled, (configuration, resources.spill_bytes)
     assert resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem), configuration
+    # ptxas says so where it makes each product wait for the one before it.
+    assert "serialized" not in compiled.log, configuration
+    return compiled

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import gpu_check
 import pytest
-from test_every_kernel import gpu_check, served, some_problems  # noqa: F401 - a fixture
+from test_every_kernel import served, some_problems
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -60,7 +61,7 @@ def soundly_at(kernel, configuration, problem, limits):
 
 
 @pytest.mark.parametrize("kernel", WITH_AXES, ids=lambda kernel: kernel.name)
-def test_every_variant_is_right_at_sizes_that_come_with_the_launch(nvrtc_device, gpu_check, kernel):  # noqa: F811
+def test_every_variant_is_right_at_sizes_that_come_with_the_launch(nvrtc_device, kernel):
     device, limits, generator = nvrtc_device, nvrtc_device.model.limits, random.Random(4)
     everything = list(twins(kernel, gpu_check.problems(kernel)))
     wanted, met, failures = served(kernel, everything, limits), set(), []
@@ -128,7 +129,7 @@ def test_no_size_compiles_or_takes_memory_once_a_family_is_prepared(torch, tmp_p
     launch = Runtime(answers=AnswerCache(tmp_path / "answers")).best(kernel, dtype=dtype, **shape)
     launch.prepare()
     made = {size: operands(torch, kernel, size, dtype) for size in (1, 33, 129, 700, 2049, HIGH)}
-    monkeypatch.setattr("tilewright.tuner.runtime.cuda.compiled_by", None)  # nothing compiles from here on
+    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
     monkeypatch.setattr("tilewright.tuner.runtime.first_use.on_stream.compiled_by", None)
     called, function = set(), driver.function
     monkeypatch.setattr(driver, "function", lambda name: called.add(name) or function(name))

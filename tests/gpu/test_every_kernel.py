@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections import Counter
-from pathlib import Path
 
+import gpu_check
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.devices.local import open_device
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def gpu_check():
-    path = Path(__file__).parents[2] / "benchmarks" / "gpu_check.py"
-    spec = importlib.util.spec_from_file_location("gpu_check", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module", params=["nvrtc", "pycuda"])
@@ -57,7 +47,7 @@ def some_problems(kernel, problems, limits, least):
 
 
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
-def test_default_and_random_configurations_are_right(device, gpu_check, kernel):
+def test_default_and_random_configurations_are_right(device, kernel):
     limits, everything = device.model.limits, list(gpu_check.problems(kernel))
     least = 60 if device.environment.compiler == "nvrtc" else 4  # nvcc takes 30 times as long
     chosen = some_problems(kernel, everything, limits, least)

@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from contracts.variant import needs_nvrtc
 
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.own import limits_of
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.errors import TrialFailure
@@ -142,7 +142,7 @@ def test_a_declaration_that_cannot_fill_them_is_refused(tmp_path, changes, reaso
         load(tmp_path / "filtered", **changes)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 def test_a_cubin_has_them_under_their_names(kernel):
     problem = kernel.problem(kernel.example_shape)
     assert BLOCK_64 in kernel.space(problem, limits_of((9, 0)))

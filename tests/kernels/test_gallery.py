@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from contracts.variant import needs_nvrtc
 
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.own import corners, limits_of, odd_shapes, spread
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.compiler import compile_now
 
@@ -68,7 +68,6 @@ CASES = {
     ),
 }
 GPUS = ((8, 0), (9, 0))
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from contracts.variant import needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
@@ -56,7 +57,7 @@ def test_includes_are_sorted_but_for_what_must_be_first_and_none_is_the_compiler
         assert names == sorted(names)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize("call", ["min(a, 127)", "max(a, 127)", "gcd(12u, a)", "ceil_div(a, 8u)", "min(127u, wide)"])
 def test_signed_and_wide_arguments_are_refused_by_what_takes_unsigned_ones(call):
     """A negative exponent, converted in silence, made whole lines NaN."""

@@ -81,7 +81,7 @@ class ChosenFunction:
             self.tuner.nargs = None
 
     def _config(self, named: Mapping[str, Any]) -> Any:
-        """What is known of the problem; None for calls that no declared kernel describes."""
+        """The known configuration of the problem; None for calls that no declared kernel describes."""
         try:
             runtime = self._own_runtime or default_runtime()  # now: an application may set its address first
             kernel = self._declared(runtime)
@@ -142,7 +142,7 @@ class ChosenFunction:
 
 
 def agreed(configuration: Configuration, problem: Problem, place: TargetDevice) -> Configuration:
-    """What the first rank to ask has chosen, where torch.distributed is at work; else the same configuration.
+    """The choice of the first rank that asked, where torch.distributed is at work; else the configuration itself.
 
     By the key-value store of the process group, of which no rank waits for another as it would in a collective.
     """

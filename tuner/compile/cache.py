@@ -42,7 +42,7 @@ class CubinCache:
         self._puts = 0
 
     def get(self, key: str) -> Compiled | None:
-        """What `put` stored, with compile_ms 0; None where there is nothing or it is damaged (then it is removed)."""
+        """The entry that `put` stored, with compile_ms 0; None where there is none, or it is damaged and so removed."""
         path = self._path(key)
         try:
             data = path.read_bytes()

@@ -39,7 +39,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True)
 class Compilation:
-    """What to compile: all that the cubin depends on except the compiler's version.
+    """One compilation: everything that the cubin depends on except the compiler's version.
 
     `shared`: the module of launches that are the same for other configurations, a compilation and a cubin of its own.
     """
@@ -91,7 +91,7 @@ class Compilation:
 
 @dataclass(frozen=True)
 class CompiledLaunch:
-    """What a compiler has decided of a launch: Triton chooses shared memory itself, and may add warps.
+    """A compiler's decisions about a launch: Triton chooses shared memory itself, and may add warps.
 
     `scratch_bytes` of global memory are for each program of the grid.
     """
@@ -102,7 +102,7 @@ class CompiledLaunch:
     scratch_bytes: int = 0
 
     def applied(self, launch: Launch) -> Launch:
-        """That launch with what the compiler has decided."""
+        """The launch with the compiler's decisions applied."""
         return replace(launch, block=(self.threads, 1, 1), shared_bytes=self.shared_bytes)
 
     def workspace_bytes(self, launch: Launch) -> int:

@@ -1,4 +1,4 @@
-"""What CUDA sources take for granted and NVRTC comes without: C and C++ headers, and words that nvcc defines."""
+"""C and C++ headers, and names that nvcc defines, which CUDA sources rely on and NVRTC lacks."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _headers(*, has_toolkit: bool) -> dict[str, str]:
 
 
 def fingerprint(source: str) -> str:
-    """What of this module decides how the source compiles; "" where nothing does."""
+    """A hash of the part of this module that the source's compilation depends on; "" where it depends on none."""
     ahead = prelude(source)
     return ahead + "".join(given_headers(source, has_toolkit=False).values())
 

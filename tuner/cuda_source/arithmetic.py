@@ -34,7 +34,7 @@ def negated(condition: str | None) -> str | None:
 
 
 class Names:
-    """What names stand for: parameters, and what macros and constants are under which condition."""
+    """Meanings of names in a source: parameters, and values of macros and constants with their conditions."""
 
     def __init__(self, parameters: Collection[str]) -> None:
         self._parameters = parameters
@@ -60,7 +60,7 @@ class Names:
         return found
 
     def value(self, name: str) -> str | None:
-        """What it stands for at this place."""
+        """The value that the name has at this place."""
         if name in self._parameters:
             return f"c.{name}"
         if name not in self._defined or self._depth > MOST_DEPTH:

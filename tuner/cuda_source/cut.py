@@ -154,7 +154,7 @@ def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
 
 
 def _defined_names(node: Node) -> set[str]:
-    """What a file-level definition defines: the names under which others mention it."""
+    """Names that a file-level definition introduces."""
     if node.type == "template_declaration":
         parameters = node.child_by_field_name("parameters")
         own = names_in(parameters) if parameters is not None else set()
@@ -218,7 +218,7 @@ def _is_host_variable(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Blanking:
-    """What stays of a file: the definitions in `kept`; includes but of `dropped` headers, and of `missing` ones."""
+    """A file reduced to the definitions in `kept` and to includes, without those of `dropped` and `missing` headers."""
 
     kept: set[int]
     dropped: frozenset[str]

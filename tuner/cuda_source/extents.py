@@ -24,7 +24,7 @@ Bound = tuple[str, ...]
 
 
 class Extents:
-    """What the body of a kernel says of its indices. `numbers` are the names of the integers that it is passed."""
+    """Bounds on indices that a kernel's body states. `numbers` are the names of its integer parameters."""
 
     def __init__(self, kernel: KernelFunction, numbers: Collection[str]) -> None:
         self._body = kernel.node.child_by_field_name("body")
@@ -70,7 +70,7 @@ class Extents:
         return named - {name for bound in self.along.values() for name in bound}
 
     def per_block(self, axis: str) -> str:
-        """What a block's number along the axis is multiplied by: a name such as `TILE`, or "" where nothing tells."""
+        """The factor of the block's index along the axis: a name such as `TILE`, or "" where the source has none."""
         found = re.search(_PER_BLOCK.format(axis=axis), text_of(self._body))
         return (found[1] or found[2]) if found else ""
 

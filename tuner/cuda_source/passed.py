@@ -25,7 +25,7 @@ class Geometry(Protocol):
 
     @property
     def axes(self) -> list[str]:
-        """The axes' names."""
+        """Names of the axes."""
 
     def shape_of(self, array: str) -> list[str]:
         """The axes of an array."""
@@ -44,7 +44,7 @@ class FirstArgument:
     def of(
         cls, part: str, kernel: KernelFunction, text: str, types: Mapping[str, str], uses: PointerUses
     ) -> FirstArgument:
-        """By the parameter as it is written; `text` is what the kernel needs of its file, `types` has the
+        """The argument for a parameter as it is written; `text` is what the kernel needs of its file, `types` has the
         types that stand for its template's, `uses` are those in its file.
 
         Raises UnclearSourceError for what cannot be passed: it names the line and what to do.

@@ -1,4 +1,4 @@
-"""What is proposed for a kernel by its source: its name, and macros as parameters with values around their own."""
+"""Proposals from a kernel's source: its name, and macros as parameters with values around their own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def proposed_macros(source: str) -> dict[str, Values]:
 
 
 def defined_number(name: str, source: str) -> int | None:
-    """What the source defines the macro as, used or not; None where that is no number."""
+    """The number that the source defines the macro as; None where it is no number."""
     numbers = {found[1]: int(found[2]) for found in _NUMBER_DEFINED.finditer(COMMENT.sub(" ", source))}
     return numbers.get(name)
 

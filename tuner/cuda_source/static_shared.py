@@ -78,7 +78,7 @@ class _Reading:
 
     @property
     def _condition(self) -> str | None:
-        """That of all branches around."""
+        """The condition under which all enclosing branches are taken."""
         if any(one == "0" for one, _ in self._conditions):
             return "0"
         if any(one is None for one, _ in self._conditions):

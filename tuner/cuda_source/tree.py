@@ -76,12 +76,12 @@ class KernelFunction:
 
     @property
     def body(self) -> str:
-        """What stands between its braces."""
+        """The text between the function's braces."""
         return text_of(self.node.child_by_field_name("body"))[1:-1]
 
     @property
     def head(self) -> str:
-        """What stands before its body."""
+        """The text before the function's body."""
         return text_of(self.node).partition("{")[0]
 
     @property

@@ -1,4 +1,4 @@
-"""What a function does with a pointer: reads or writes through it, also by macros and functions that it calls."""
+"""Reads and writes of a function through a pointer, also by macros and functions that it calls."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PointerUses:
         return {OTHER} if hides else set()
 
     def _pointer(self, node: Node, body: Node) -> Iterator[str]:  # noqa: PLR0911 - one line for each kind of node
-        """What becomes of an expression that is the pointer, or one beside it."""
+        """How an expression that is the pointer, or an offset from it, is used."""
         parent = node.parent
         kind = parent.type if parent is not None else ""
         if parent is None or kind in _MOVES:
@@ -102,7 +102,7 @@ class PointerUses:
         return iter((OTHER,))
 
     def _element(self, inner: Node, body: Node) -> Iterator[str]:  # noqa: PLR0911 - one line for each kind of node
-        """What becomes of an element, or of a member of it."""
+        """How an element, or a member of it, is used."""
         subscript = inner
         outer = inner.parent
         while outer is not None and outer.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:  # fmt: skip  # noqa: E501
@@ -138,7 +138,7 @@ class PointerUses:
     def _passed(
         self, argument: Node, listed: Node, call: Node, body: Node, *, is_element: bool = False
     ) -> Iterator[str]:
-        """What a function or a macro does with an argument: the pointer, or an element, perhaps by reference."""
+        """How a function or macro uses an argument: the pointer, or an element, perhaps by reference."""
         function = call.child_by_field_name("function")
         called = text_of(function).partition("<")[0].rpartition("::")[2].strip()
         if called in _CASTS:

@@ -1,4 +1,4 @@
-"""What a device is to the tuner: its model and limits, its environment, and a bench to evaluate one problem on."""
+"""A device as the tuner sees it: model and limits, environment, and a bench to evaluate one problem on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a time depends on beside the device model; part of every result's key."""
+    """Driver, toolkit, compiler and clocks, on which a time depends too; part of every result's key."""
 
     driver: str
     toolkit: str
@@ -69,7 +69,7 @@ class Device(Protocol):
 
     @property
     def model(self) -> DeviceModel:
-        """Its product, with limits."""
+        """The device's model, with its limits."""
 
     @property
     def environment(self) -> Environment:

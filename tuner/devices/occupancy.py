@@ -10,7 +10,7 @@ _SUB_PARTITIONS = 4
 
 
 def reserved_shared_bytes(compute_capability: tuple[int, int]) -> int:
-    """What the driver keeps of each block's shared memory (CUDA programming guide, 8.0 and later)."""
+    """Bytes of each block's shared memory that the driver reserves (CUDA programming guide, 8.0 and later)."""
     return 1024 if compute_capability >= (8, 0) else 0
 
 

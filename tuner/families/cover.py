@@ -117,7 +117,7 @@ def _joined(chosen: Sequence[tuple[int, int, Configuration]]) -> list[tuple[int,
 
 
 def _met(chosen: Sequence[tuple[int, int, Configuration]], times: Times, low: int, high: int) -> list[Span]:
-    """Spans without gaps."""
+    """Joins spans, so that no gap is left between them."""
     ends = [
         _crossing(times[one], times[next_one], last, first) for (_, last, one), (first, _, next_one) in pairwise(chosen)
     ]

@@ -32,7 +32,7 @@ class FamilyStoppedError(TunerError):
 
 @dataclass(frozen=True)
 class FamilyHooks:
-    """What the tuning of a family calls: with a line now and then, with the number of trials, and whether to stop."""
+    """Callbacks of the tuning of a family: a line now and then, the number of trials, and whether to stop."""
 
     say: Callable[[str], None] = lambda _line: None
     on_trial: Callable[[int], None] = lambda _count: None

@@ -1,4 +1,4 @@
-"""What the tuning of a family knows so far."""
+"""Measurements of a family's tuning so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.kernels.space import Configuration
 
 @dataclass
 class Measured:
-    """What is known so far. `barred` was wrong at some size."""
+    """Measurements so far. Configurations in `barred` were wrong at some size."""
 
     times: dict[Configuration, dict[int, float]] = field(default_factory=dict)
     library_ms: dict[int, float] = field(default_factory=dict)

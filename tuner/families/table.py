@@ -1,4 +1,4 @@
-"""What the tuning of a family found: ranges with expected times, and what was measured, as one document."""
+"""The result of tuning a family as one document: ranges with expected times, and the measurements."""
 
 from __future__ import annotations
 

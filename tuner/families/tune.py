@@ -130,7 +130,7 @@ class _Job:
         self._keep(size, self._on_bench(size, run))
 
     def _keep(self, size: int, result: TuneResult) -> None:
-        """What a search found; raises FamilyStoppedError where it was stopped."""
+        """Records the search's result; raises FamilyStoppedError where it was stopped."""
         self._go_on()
         for finalist in result.finalists:
             self.measured.times.setdefault(finalist.configuration, {})[size] = finalist.time_ms
@@ -142,7 +142,7 @@ class _Job:
         self.hooks.say(f"{self.family.axis}={size}: {told}")
 
     def _on_bench(self, size: int, work: Callable[[Bench], T]) -> T:
-        """What `work` returns on a bench of that size; it is repeated after a configuration broke the context."""
+        """The result of `work` on a bench of that size; it is repeated after a configuration broke the context."""
         while True:
             self._go_on()
             bench = self.device.bench(self.kernel, self.family.at(size), self.seed)

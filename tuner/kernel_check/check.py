@@ -155,7 +155,7 @@ def check_kernel(
 
 
 def _missing_on_cpu(kernel: Kernel) -> str | None:
-    """What the CPU lacks for every variant: a header, or a feature; None where it can run one."""
+    """The header or feature that the CPU lacks for every variant; None where it can run one."""
     if not kernel.is_triton and (header := missing_header(kernel)) is not None:
         return f"<{header}>"
     if not all(variant.requires for variant in kernel.variants):
@@ -281,7 +281,7 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
 
 
 def _unwritten(bench: CpuBench) -> Iterator[Finding]:
-    """What a configuration that others are compared with leaves as it was: NaN, which an equal NaN agrees with.
+    """Findings about elements that the default configuration leaves unwritten: NaN, with which an equal NaN agrees.
 
     An unwritten integer is found by the comparison, which begins with other ones.
     """

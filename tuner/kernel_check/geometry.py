@@ -63,7 +63,7 @@ class FirstGeometry:
 
     @property
     def axes(self) -> list[str]:
-        """The axes' names."""
+        """Names of the axes."""
         return [name.lower() for name in dict.fromkeys([*self.threads, *self.loops])]
 
     @property

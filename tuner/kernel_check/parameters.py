@@ -95,7 +95,7 @@ def _defined(source: str, flags: Sequence[str]) -> dict[str, str]:
 
 
 def _preprocessed(source: str, compiler: HostCompiler, flags: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
-    """What became of the source in the preprocessor; None where that could not be run or took a minute."""
+    """The preprocessed source; None where the preprocessor could not be run or took a minute."""
     words = [*compiler.command, "-E", "-w", "-x", "c++", "-std=c++17", *flags, "-"]
     try:
         return subprocess.run(words, input=source, capture_output=True, text=True, timeout=60, check=False)
@@ -164,7 +164,7 @@ def _flaws(kernel: Kernel, variant: Variant, problem: Problem, parameters: list[
 
 
 def _flaw(part: str, argument: Argument | None, problem: Problem) -> str | None:
-    """What is passed, where the parameter is something else; None where it fits, or nobody can tell."""
+    """The mismatch between an argument and its parameter, in words; None where it fits or cannot be told."""
     kind, is_pointer = type_of(part)
     is_number = NUMBER.fullmatch(kind) is not None
     if argument is None:

@@ -1,4 +1,4 @@
-"""What the check of a kernel of one's own found."""
+"""The report of a check of one's own kernel."""
 
 from __future__ import annotations
 

@@ -50,10 +50,10 @@ class HasCalls(TimesCalls, Protocol):
 
     @property
     def arrays(self) -> Addressed:
-        """The problem's arrays there."""
+        """The problem's arrays in the library's memory."""
 
     def executable(self, enqueue: Callable[[], None]) -> Executable:
-        """What launches that once, for `verify` and `sample`."""
+        """The executable that makes this call once, for `verify` and `sample`."""
 
     def forget(self, executable: Executable) -> None:
         """Frees what the bench holds for it."""

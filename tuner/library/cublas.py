@@ -83,7 +83,7 @@ class Product:
 
     @property
     def precision(self) -> str:
-        """What the library computes it in; sums of half types are made in FP32."""
+        """The precision in which the library computes; sums of half types are in FP32."""
         return "TF32" if self.tf32 else _PRECISION[self.dtype]
 
     @property

@@ -31,7 +31,7 @@ def layer_source() -> str:
 
 
 def layer_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
-    """Its macros."""
+    """Macros of the layer's source."""
     most = _VECTOR_BYTES // problem.item_bytes
     rows, columns, pixels = _extents(kernel, problem)
     run = pixels if pixels > 1 else columns

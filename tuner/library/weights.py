@@ -1,4 +1,4 @@
-"""What one would do instead of multiplying with weights of 8 or 4 bits: keep them in 16 bits, for the library."""
+"""The alternative to weights of 8 or 4 bits: weights of 16 bits, which the library multiplies."""
 
 from __future__ import annotations
 

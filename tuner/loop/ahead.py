@@ -40,7 +40,7 @@ class Proposals:
         self._thread = ThreadPoolExecutor(1, "propose") if bench.compilers else None
 
     def next(self, left: float, *, wait: bool = True) -> Configuration | None:
-        """What to try next, `left` trials before the budget's end; None when the space is exhausted.
+        """The next configuration to try, `left` trials before the budget's end; None when the space is exhausted.
 
         Without `wait` also None where nothing is ready.
         """

@@ -1,4 +1,4 @@
-"""What the loop measures configurations on: one problem set up on one device."""
+"""The bench on which the loop measures configurations: one problem set up on one device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeviceMemory(Protocol):
         """Memory that is freed with the object; int() of it is the address. Raises OutOfMemoryError."""
 
     def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
-        """Copies host memory there."""
+        """Copies host memory to the device."""
 
     def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
         """Copies from there into `data`."""

@@ -1,4 +1,4 @@
-"""What a kernel's outputs must be for certain inputs: by its reference, its own check, or a configuration of it."""
+"""Expected outputs of a kernel for certain inputs: by its reference, its own check, or a configuration of it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Expected:
         return replace(self, references=references)
 
     def poison(self, tensor: Tensor) -> np.ndarray[Any, Any] | None:
-        """What an output holds before a launch: an integer that is not right, as no integer is NaN.
+        """Wrong integers to fill an output with before a launch, since no integer is NaN.
 
         Which one, nobody can know who does not know the right one. None where NaN patterns do, or it is not known what
         is right.
@@ -102,7 +102,7 @@ class Expected:
 
 
 def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> Expected:
-    """By the kernel's reference, or its check; raises OwnFunctionError where they do not fit the outputs."""
+    """The expected outputs by the kernel's reference or check; raises OwnFunctionError where these do not fit."""
     returned = None
     if kernel.reference is not None:
         with declared(kernel.name, "reference"), np.errstate(invalid="ignore", over="ignore"):
@@ -138,7 +138,7 @@ def trusted_configuration(kernel: Kernel, problem: Problem, limits: Limits) -> C
 
 
 def expected_by(kernel: Kernel, problem: Problem, configuration: Configuration, outputs: Arrays) -> Expected:
-    """By what that configuration computed from the same inputs; a check of the kernel's own gets it as `expected`."""
+    """The expected outputs by what that configuration computed; a check of the kernel's own gets it as `expected`."""
     if kernel.check is not None:
         return Expected(kernel, problem, {}, outputs, f"by the kernel's own check, against {configuration}")
     axes = kernel.filtered_axes(problem)

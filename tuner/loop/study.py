@@ -1,4 +1,4 @@
-"""What a study is made of: its budget, what it knows beforehand, its trials and its result."""
+"""The parts of a study: its budget, prior knowledge, trials and result."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What a search knows before its first trial.
+    """Prior knowledge of a search.
 
     `trials` of the same study are never evaluated again; new numbers follow theirs. `barred` configurations cannot
     become finalists; they count as tried, and their times for nothing: not for the target, not in the race, not in the
@@ -96,7 +96,7 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a search calls while it runs.
+    """Callbacks of a search.
 
     `on_trial` gets every trial as it ends. `should_stop` is asked before each trial and each final round. `others`
     returns the trials that devices of the same model have added to the study since the last call; it is called before

@@ -36,7 +36,7 @@ def tolerance(reference: Reference, dtype: str) -> NDArray[np.float64]:
 
 
 def underflow(dtype: str) -> float:
-    """What a magnitude is increased by: below the smallest normal number, roundings are of one size.
+    """The addend of a magnitude, because below the smallest normal number roundings are of one size.
 
     Times the dtype's unit roundoff, it is the distance of subnormal numbers, half of which a rounding may cost; alpha
     is 2 where there is one.

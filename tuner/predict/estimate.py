@@ -47,7 +47,7 @@ def _share(kernel: Kernel, limits: Limits, problem: Problem, configuration: Conf
 
 
 def _copied_bytes(tiles: Tiles, problem: Problem, configuration: Configuration) -> int:
-    """What all tiles together read and write."""
+    """Bytes that all tiles together read and write."""
     sharing = tiles.sharing(problem, configuration)
     elements = (math.prod(tensor.shape(problem)) for tensor in tiles.kernel.tensors)
     return problem.item_bytes * sum(count * shared_by for count, shared_by in zip(elements, sharing, strict=True))

@@ -33,7 +33,7 @@ ANOTHER_VARIANT = 2.0
 
 @dataclass(frozen=True)
 class ProblemFacts:
-    """What rows say of a problem alone. `tensors`: elements of each, and how many of them one instruction copies."""
+    """Features of a problem alone. `tensors`: elements of each, and how many of them one instruction copies."""
 
     shape: list[float]
     work: int
@@ -59,7 +59,7 @@ class Features:
 
     @cached_property
     def tiles(self) -> Tiles:
-        """The kernel's tiles."""
+        """How the kernel divides the problem into tiles."""
         return Tiles(self.kernel)
 
     def rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:

@@ -107,7 +107,7 @@ class Smooth:
         return cls(level, mean, scale, terms, inverse @ target, inverse)
 
     def basis(self, rows: Array) -> Array:
-        """What the function is a weighted sum of, for each row."""
+        """The basis functions' values for each row."""
         return _basis((rows - self.mean) / self.scale, self.terms)
 
     def values(self, rows: Array) -> Array:

@@ -112,7 +112,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Fit:
-    """What fitting takes long to find: the function, the loss of leaving each shape out, two smaller functions."""
+    """The slow part of a fit: the function, the loss of leaving each shape out, two smaller functions."""
 
     model: Smooth
     losses: Array
@@ -238,7 +238,7 @@ class Predictor:
 
     @property
     def losses(self) -> dict[Problem, float]:
-        """By tuned problem, the loss of what would have been chosen for it from the others: time over best, minus 1."""
+        """Per tuned problem, the loss of the choice that the others predict for it: time over best, minus 1."""
         return {record.problem: float(loss) for record, loss in zip(self._records, self._losses, strict=True)}
 
     def _expected_loss(self, distances: Array) -> float:

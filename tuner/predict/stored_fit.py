@@ -94,7 +94,7 @@ def _smooth(name: str, arrays: Arrays) -> Smooth:
 
 @cache
 def _code_hash() -> bytes:
-    """Of the modules of this folder: another way to fit makes other fits."""
+    """The hash of this folder's modules: another way to fit makes other fits."""
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         code.update(path.read_bytes())

@@ -45,7 +45,7 @@ class Tiles:
     _spanned: dict[str, tuple[bool, ...]] = field(default_factory=dict)  # by tensor
 
     def extents(self, problem: Problem, configuration: Configuration) -> Extents:
-        """By axis the largest size that takes no more blocks than size 1 does, the other axes being 1."""
+        """Per axis, the largest size that takes no more blocks than size 1, the other axes being 1."""
         extents = self._extents.get(configuration)
         if extents is None:
             try:
@@ -83,7 +83,7 @@ class Tiles:
         return [-(-size // tile) if tile else 1 for size, tile in zip(covered, extents, strict=True)]
 
     def _shared(self, problem: Problem, configuration: Configuration, extents: Extents) -> list[int]:
-        """By axis the place of the one along which its tiles are counted: its own, unless both share tiles.
+        """Per axis, the place of the axis along which its tiles are counted: its own, unless two axes share tiles.
 
         So do a convolution's images, rows and columns, of which a tile takes so many pixels in all. A tile along two
         such axes, all others being 1, is many tiles. The shortest extent is that of a tile; a longer one is as much

@@ -110,7 +110,7 @@ class ReplayBench(Bench):
         return samples
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: a recording holds no device."""
 
 
 class ReplayDevice:
@@ -147,7 +147,7 @@ class ReplayDevice:
         return ReplayBench(self._recording)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: a recording holds no device."""
 
 
 def _replayed(executable: Executable) -> ReplayExecutable:

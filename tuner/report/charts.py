@@ -50,7 +50,7 @@ class Chart:
     marked_x: Sequence[tuple[float, str]] = field(default=())
 
     def svg(self) -> str:
-        """The picture."""
+        """The chart as SVG."""
         columns = self._columns()
         rows = -(-len(self._named()) // columns)
         bottom = HEIGHT - 44 - rows * _LEGEND_ROW

@@ -41,7 +41,7 @@ def facts(device: Device, command: str) -> dict[str, str]:
 
 
 def peak_gflops(model: DeviceModel, step: Step) -> float | None:
-    """What the units that a step uses can do by the data sheet; None on the host, and where no data sheet says so.
+    """Peak GFLOP/s of the units that a step uses, by the data sheet; None on the host or without a data sheet.
 
     Tensor cores with numbers in two parts: three products in FP16 take as long as one and a half in TF32.
     """
@@ -54,7 +54,7 @@ def peak_gflops(model: DeviceModel, step: Step) -> float | None:
 
 
 def bandwidth(device: Device) -> Bandwidth:
-    """By the data sheet, and as measured now: the faster of a read and a copy on a GPU, a copy on the CPU."""
+    """GB/s by the data sheet, and as measured now: the faster of a read and a copy on a GPU, a copy on the CPU."""
     model = device.model
     if model.kind == "cpu":
         return Bandwidth(None, _host_copy_gb_per_s(), "a copy by NumPy on one thread, bytes read and written counted")

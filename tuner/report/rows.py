@@ -30,7 +30,7 @@ class Moves:
 
     @property
     def transfers_ms(self) -> float:
-        """Both directions."""
+        """Time of the transfers in both directions, in ms."""
         return self.to_device_ms + self.to_host_ms
 
 
@@ -45,7 +45,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Work:
-    """What a problem takes: operations, compulsory bytes (each input read once, each output written once).
+    """Work of a problem: operations, compulsory bytes (each input read once, each output written once).
 
     `flops` is 0 where nobody has counted them.
     """
@@ -100,7 +100,7 @@ class StepRow:
 
     @property
     def gflops(self) -> float | None:
-        """Work a second."""
+        """GFLOP/s of the step."""
         if self.time is None or not self.work.flops:
             return None
         return roofline.gflops(self.work.flops, self.time.median_ms)
@@ -210,12 +210,12 @@ class LadderReport:
 
 
 def percent(value: float | None, whole: float | None) -> float | None:
-    """What part of the whole, 0 to 100 and beyond; None where either is unknown."""
+    """The part in percent of the whole, which may exceed 100; None where either is unknown."""
     return None if value is None or not whole else 100 * value / whole
 
 
 def ratios(report: LadderReport, over: str, under: str) -> list[tuple[int, float]]:
-    """By size, how many times as long `over` takes as `under`: how much faster `under` is."""
+    """Per size, the time of `over` divided by that of `under`: how much faster `under` is."""
     below = {row.size: row.time.median_ms for row in report.series(under)}
     return [(r.size, r.time.median_ms / below[r.size]) for r in report.series(over) if r.size in below]
 
@@ -239,7 +239,7 @@ def crossing(
 
 
 def fastest_sizes(report: LadderReport, keys: Sequence[str], *, transfers: bool) -> list[tuple[float, float]]:
-    """By size, the least time of these steps, with or without transfers."""
+    """Per size, the least time of these steps, with or without transfers."""
     best: dict[float, float] = {}
     for row in report.sweep:
         if row.key in keys:

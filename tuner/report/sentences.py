@@ -17,7 +17,7 @@ def findings(report: LadderReport) -> list[str]:
 
 
 def reasons(report: LadderReport) -> list[tuple[str, str]]:
-    """By step's name why it should be faster, and whether it was: the text never contradicts the table."""
+    """Per step, why it should be faster and whether it was, so that the text agrees with the table."""
     return [(step.name, " ".join([step.reason, *_measured(report, step)])) for step in report.steps]
 
 

@@ -34,7 +34,7 @@ class Table:
 
     @property
     def markdown(self) -> str:
-        """As a Markdown table."""
+        """The table as Markdown."""
         rule = "|".join("---" if word else "---:" for word in self.words)
         rows = (" | ".join(cell.replace("|", "/") or " " for cell in row) for row in self.rows)
         return "\n".join([f"| {' | '.join(self.headings)} |", f"|{rule}|", *(f"| {row} |" for row in rows)])
@@ -177,7 +177,7 @@ def table(
 
 
 def ratio_table(report: LadderReport) -> Table:
-    """By size, how many times as fast one step is as another, for each pair that the ladder compares."""
+    """Per size, how many times as fast one step is as another, for each pair that the ladder compares."""
     titles = report.titles()
     pairs = [(f"{titles[b]} over {titles[a]}", dict(ratios(report, a, b))) for a, b in report.compared]
     sizes = sorted({size for _, by_size in pairs for size in by_size})

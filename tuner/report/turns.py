@@ -34,7 +34,7 @@ class Measured:
 def times(
     bench: Bench, configurations: Mapping[str, Configuration], l2: str, plan: MeasurementPlan, *, library: bool
 ) -> dict[str, Measured]:
-    """By step's key the outcome of interleaved rounds of verified contestants; the library has a key of its own."""
+    """Per step's key, the outcome of interleaved rounds of verified contestants; the library has a key of its own."""
     measured: dict[str, Measured] = {}
     contestants: dict[str, Contestant] = {}
     for key, configuration in configurations.items():

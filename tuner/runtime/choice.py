@@ -16,7 +16,7 @@ from tilewright.tuner.runtime.errors import LaunchError
 
 @dataclass(frozen=True)
 class TargetDevice:
-    """What a configuration is chosen for: a device model's slug and its limits."""
+    """The device model that a configuration is chosen for: its slug and limits."""
 
     slug: str
     limits: Limits
@@ -44,7 +44,7 @@ class Choice:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], origin: str) -> Choice:
-        """Of the members variant, configuration, match, time_ms and library, as answers and bundles have them.
+        """The choice from the members variant, configuration, match, time_ms and library of an answer or bundle.
 
         Raises ValueError or TypeError where they are not of those kinds.
         """

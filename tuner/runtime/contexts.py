@@ -80,6 +80,14 @@ def current_ordinal() -> int | None:
     return device.value
 
 
+def launching_ordinal(only: int | None) -> int:
+    """The GPU of the current context; raises WrongDeviceError where a launcher is for the GPU `only`."""
+    ordinal = current_ordinal() or 0
+    if only not in {None, ordinal}:
+        raise WrongDeviceError(f"this launcher is for cuda:{only}, but the current context is on cuda:{ordinal}")
+    return ordinal
+
+
 def look_up(address: int) -> Memory:
     """Context, kind and GPU of that address."""
     context, kind, ordinal = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()

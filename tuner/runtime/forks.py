@@ -21,7 +21,7 @@ class ForkSafeLock:
         self._lock.release()
 
     def renew(self) -> None:
-        """Forgets who holds it."""
+        """Makes the lock free in a forked child, whoever held it."""
         self._lock = threading.RLock()
 
 

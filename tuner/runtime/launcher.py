@@ -182,7 +182,7 @@ class Launcher:
         self._choices.look_for(self.kernel, problem, place_of(device))
 
     def first_use(self, problem: Problem, device: str, choice: Choice) -> FirstUse | None:
-        """What is to be checked of that choice, for what arrays pose on a resolved device; None for nothing."""
+        """The check of the choice for these arrays on a resolved device; None where none is needed."""
         return self._choices.first_use(self.kernel, problem, place_of(device), choice)
 
     def posed(self, *arrays: Any) -> tuple[Problem, str]:
@@ -192,21 +192,11 @@ class Launcher:
     def _posed(self, arrays: Sequence[Any], named: Mapping[str, Any], device: str | None) -> tuple[Problem, str]:
         """The problem that arrays pose, or without any the launcher's own, and the device, resolved."""
         if not arrays and not named:
-            return self.problem, self._device(device)
+            return self.problem, device_or_default(device or self.device)
         arrays, _ = self._sorted_out(arrays, named)
         readers = [READERS[type(array)] for array in arrays]
         problem, kind, ordinal = self._laid_out(readers, [r.read(a)[1] for r, a in zip(readers, arrays, strict=True)])
-        return problem, self._device(device or (kind if ordinal is None else f"{kind}:{ordinal}"))
-
-    def _device(self, device: str | None) -> str:
-        """The named device, else the current GPU, else the CPU where there is no driver."""
-        named = device or self.device
-        try:
-            return resolved(named or "cuda")
-        except NoDeviceError:
-            if named:
-                raise
-            return "cpu"
+        return problem, device_or_default(device or (kind if ordinal is None else f"{kind}:{ordinal}"))
 
     def _planned(self, arrays: Sequence[Any], pictures: list[Hashable]) -> _Plan:
         readers = [READERS[type(array)] for array in arrays]
@@ -355,6 +345,16 @@ def resolved(device: str) -> str:
         raise WrongDeviceError(f"there is no device {device!r}. Name one like cpu, cuda or cuda:0")
     ordinal = current_ordinal()
     return f"cuda:{ordinal or 0}"
+
+
+def device_or_default(named: str | None) -> str:
+    """The full name of the device, else the current GPU, else the CPU where there is no driver."""
+    try:
+        return resolved(named or "cuda")
+    except NoDeviceError:
+        if named:
+            raise
+        return "cpu"
 
 
 def place_of(device: str) -> TargetDevice:

@@ -53,7 +53,7 @@ class NotedAddress:
             log.warning("Launchers on this machine do not find this API by themselves: %s", error)
 
     def stop(self) -> None:
-        """Removes the note."""
+        """Removes the file that names the service's address."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,11 +16,11 @@ from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
+from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
-from tilewright.tuner.runtime.any_size.ranges import Ranges
-from tilewright.tuner.runtime.any_size.tables import TableFolder, ranges_of
+from tilewright.tuner.runtime.any_size.table_sources import TableSources
+from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import (
@@ -36,11 +35,10 @@ from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
+from tilewright.tuner.runtime.problems import named_problem
 from tilewright.tuner.runtime.service import Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
 from tilewright.tuner.switches import is_on
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
@@ -102,8 +100,9 @@ class Runtime:
         self._launchers: dict[Any, Launcher] = {}
         self._any_size: dict[Any, AnySizeLauncher] = {}
         self._any_size_operators = any_size_operators
-        self._served_tables = TableFolder(self._answers.folder / "tables")
-        self.families = Families(self._known_for_all, self._tabled, self.first_use, self._warn_untuned)
+        served = TableFolder(self._answers.folder / "tables")
+        tables = TableSources(self._bundle, self.tables, served, self._service)
+        self.families = Families(self._known_for_all, tables.ranges, self.first_use, self._warn_untuned)
         self._lock = ForkSafeLock()
 
     def best(
@@ -125,12 +124,12 @@ class Runtime:
     def launcher(
         self, kernel: str, named: Mapping[str, Any], *, dtype: str = "float32", device: str | None = None
     ) -> Launcher:
-        """That of one problem, all of whose axes are named; raises as `best`."""
+        """The launcher of one problem, all of whose axes are named; raises as `best`."""
         question = kernel, dtype, device, tuple(sorted(named.items()))
         launcher = self._launchers.get(question)
         if launcher is None:
             declared = self.kernels.get(kernel)
-            problem = _problem(declared, dtype, named)
+            problem = named_problem(declared, dtype, named)
             kind = PackedLauncher if problem.options.get("packed_b") else Launcher
             launcher = kind(declared, problem, resolved(device) if device else None, self)
             if device and 0 not in dict(problem.axes).values():
@@ -169,7 +168,7 @@ class Runtime:
         return launcher
 
     def operator_launcher(self, kernel: str, named: Mapping[str, Any], dtype: str) -> Launcher | AnySizeLauncher:
-        """That of one problem, or of every size of it where the setting says so and its kernel takes that."""
+        """The launcher of one problem, or of every size of it where the setting says so and its kernel takes that."""
         declared = self.kernels.get(kernel)
         if self._any_size_operators and declared.launch_axes:
             others = {name: value for name, value in named.items() if name != declared.launch_axes[0]}
@@ -180,7 +179,7 @@ class Runtime:
         return self.launcher(kernel, named, dtype=dtype)
 
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
+        """The choice that is pinned, in the bundle, on disk, or predicted; no service is asked."""
         if problem in self._pinned:
             return _pinned(kernel, problem, place, self._pinned[problem])
         if not problem.at_launch:
@@ -188,23 +187,6 @@ class Runtime:
             is_of_one_size = choice is not None and choice.match in {"exact", "range"}
             return choice and replace(choice, match="nearest" if is_of_one_size else choice.match, cubin=None)
         return self.predicted(kernel, problem, place)
-
-    def _tabled(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges | None:
-        """The family's table in the bundle, of this machine, or of the service; the service is asked once a day."""
-        found = self._bundle.ranges(kernel, family, place) if self._bundle else None
-        found = found or self.tables.ranges(kernel, family, place)
-        found = found or self._served_tables.ranges(kernel, family, place, within_s=FRESH_S)
-        if found is None and self._service and self._bundle is None:
-            answer = self._service.table(family, place, partial(self._keep_table, family, place))
-            found = ranges_of(answer, kernel, family, place) if answer else None
-            found = found or self._served_tables.ranges(kernel, family, place)
-        return found
-
-    def _keep_table(self, family: Family, place: TargetDevice, answer: Mapping[str, Any]) -> None:
-        try:
-            self._served_tables.put(family, place.slug, answer)
-        except OSError as error:
-            log.warning("a table could not be kept in %s: %s", self._served_tables.folder, error)
 
     def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
         missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"
@@ -243,7 +225,7 @@ class Runtime:
     def predicted(
         self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None = None
     ) -> Choice | None:
-        """What shipped records predict, kept on disk, since it takes about a second; None where they say nothing."""
+        """The prediction of shipped records, kept on disk, since it takes about a second; None where they have none."""
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self._predicted_before(kernel, problem, place)
@@ -263,7 +245,7 @@ class Runtime:
         return None if self._predictions is None else self._predictions.get(kernel, problem, place)
 
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
-        """What is to be checked of that choice when it is launched first; None for nothing."""
+        """The check of that choice at its first launch; None where none is needed."""
         return self._uses.of(kernel, problem, place, choice)
 
     def first_uses(self) -> list[CheckedUse]:
@@ -271,7 +253,7 @@ class Runtime:
         return self._uses.listed()
 
     def withdrawn(self, use: FirstUse, finding: Finding) -> None:
-        """What a runtime does when a configuration that it uses was found wrong: another one serves the problem.
+        """Replaces a configuration that was found wrong: another one serves the problem from now on.
 
         It is called once for each configuration. The service is told of it by a claim, which a worker verifies.
         """
@@ -309,7 +291,7 @@ class Runtime:
         self.families.forget()
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
-        """What `load` makes of the chosen configuration, or of the kernel's default where that raises LaunchError.
+        """The result of `load` for the chosen configuration, or for the kernel's default where that raises LaunchError.
 
         A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
         default is the choice, with one warning. What the application pinned is not replaced.
@@ -425,22 +407,6 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         any_size_operators=is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
-
-
-def _problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
-    """The problem; an axis of 0 is one as long as the output has no element then."""
-    shape = {name: value for name, value in named.items() if name in kernel.axis_names}
-    options = {name: value for name, value in named.items() if name not in kernel.axis_names}
-    empty = [axis for axis in kernel.axes if shape.get(axis) == 0 and type(shape[axis]) is int]
-    problem = kernel.problem(shape | dict.fromkeys(empty, 1), dtype, options)
-    if not empty:
-        return problem
-    problem = replace(problem, axes=tuple((axis, shape[axis]) for axis, _ in problem.axes))
-    if 0 not in kernel.output.shape(problem):
-        raise InvalidProblemError(
-            f"shape.{empty[0]}", "of an empty sum there is nothing to launch; fill the output with 0", f"{empty[0]}=1"
-        )
-    return problem
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

@@ -1,4 +1,4 @@
-"""What the measurements that come with the package predict for a problem, in the application's own process."""
+"""Predictions for a problem from the records that come with the package, in the application's own process."""
 
 from __future__ import annotations
 

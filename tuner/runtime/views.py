@@ -73,7 +73,7 @@ def _choose(kind: type) -> Reader:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major, in elements."""
+    """Strides of a dense row-major array, in elements."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)

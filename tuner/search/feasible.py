@@ -114,7 +114,7 @@ class RandomSampler(FeasibleSampler):
     """Uniform draws without repetition: the yardstick for every other search."""
 
     def choose(self) -> Configuration | None:
-        """Any free configuration."""
+        """A random configuration that has not been tried."""
         return self.unseen.draw()
 
 

@@ -1,4 +1,4 @@
-"""What the trials of another study (a prior) predict for the configurations of this search space."""
+"""Predictions for this search space's configurations from the trials of another study (a prior)."""
 
 from __future__ import annotations
 

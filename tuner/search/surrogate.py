@@ -97,7 +97,7 @@ def _loss(theta: Array, squares: Array, values: Array, expected: Array) -> tuple
 
 
 PRIOR_VARIANCE, PRIOR_COUNT = 0.05, 1.0
-"""What the variance is before any trial, and how many trials that counts for: values here lie within 0 and 1."""
+"""The variance before any trial, and the number of trials that it counts for: values lie within 0 and 1."""
 
 
 def scale_variance(squared: float, count: int) -> float:
@@ -120,7 +120,7 @@ class Trends:
     toward: Array
 
     def without_priors(self) -> Trends:
-        """The constant alone."""
+        """A mean without priors: one constant."""
         return Trends(self.observed[:, :1], self.here[:, :1], self.variance_here[:, :1], self.pull[:1], self.toward[:1])
 
 

@@ -54,7 +54,7 @@ def _record(_torch: ModuleType) -> None:
 
 
 def _capture(module: ModuleType) -> None:
-    """By the package's place: the program's Python need not have Tilewright."""
+    """Starts the capture from the package's folder: the program's Python need not have Tilewright."""
     if CAPTURE not in sys.modules:
         place = Path(FOLDER).parent / "capture" / "program"
         spec = importlib.util.spec_from_file_location(

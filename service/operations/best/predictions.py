@@ -49,7 +49,7 @@ Admits = Callable[[Configuration], bool]
 
 @dataclass(frozen=True)
 class Series:
-    """What a predictor is for: a kernel with the sizes, dtype and options of `like` on one device model."""
+    """The problems of one predictor: a kernel with the sizes, dtype and options of `like` on one device model."""
 
     kernel: Kernel
     limits: Limits

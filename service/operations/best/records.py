@@ -68,7 +68,7 @@ class _Trials:
     registers: dict[Configuration, int] = field(default_factory=dict)
 
     def add(self, configuration: Configuration, time_ms: float | None, registers: int | None) -> None:
-        """Takes one trial."""
+        """Adds one trial to the records."""
         if time_ms is None:
             self.failed.add(configuration)
         elif configuration not in self.failed:

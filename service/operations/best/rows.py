@@ -109,7 +109,7 @@ def count_retracted(session: Session, kernel: str, model_id: int | None) -> int:
 
 
 def wrong_configurations(session: Session, kernel: Kernel, slug: str) -> dict[str, frozenset[Configuration]]:
-    """By problem hash, what a worker found wrong after a claim and is never answered there; of today's sources."""
+    """Per problem hash, configurations that a worker found wrong after a claim; they are not answered there again."""
     claim, problem = models.Claim, models.Problem
     rows = session.execute(
         select(problem.hash, claim.configuration, claim.source_hash)

@@ -42,7 +42,7 @@ from tilewright.tuner.predict.predictor import Prediction, Record, enough
 
 
 class Effort(Enum):
-    """What may be done for an answer. Predictions and the search for a default that fits take long."""
+    """Slow steps that an answer may take: predictions, and the search for a default that fits."""
 
     ALL = auto()
     LOOK_UP = auto()
@@ -79,7 +79,7 @@ class DatabaseRows:
 
     @cached_property
     def wrong(self) -> Mapping[str, Collection[Configuration]]:
-        """As `wrong_configurations` has them."""
+        """Configurations found wrong, as `wrong_configurations` has them."""
         with self.reading() as session:
             return wrong_configurations(session, self.kernel, self.slug)
 
@@ -110,7 +110,7 @@ class DatabaseRows:
             return rows_by_id(session, ids)
 
     def in_tables(self, problems: Sequence[Problem]) -> Mapping[str, Served]:
-        """By problem hash, how the tables of families serve these; most have none."""
+        """Per problem hash, how a table of its family serves it; most problems have none."""
         with self.reading() as session:
             return served_by_tables(session, self.kernel, self.slug, problems, self.environment)
 

@@ -53,7 +53,7 @@ class SizeRangeAnswer(Answer):
 
 
 class MeasuredSizeAnswer(Answer):
-    """What was measured at one size."""
+    """Measurements at one size."""
 
     size: int
     time_ms: float = Field(description="Of the configuration that serves it.")
@@ -239,7 +239,7 @@ class Served(NamedTuple):
 def served_by_tables(
     session: Session, kernel: Kernel, slug: str, problems: Sequence[Problem], wanted: EnvironmentFilter
 ) -> dict[str, Served]:
-    """By problem hash, how a table serves it; those are left out that lie in the range of none."""
+    """Per problem hash, how a table serves it; problems outside every range are left out."""
     families = [Family(replace(problem, at_launch=axis), 1, 1) for problem in problems for axis in kernel.launch_axes]
     by_hash = {family.hash: family for family in families}
     rows = current_tables(session, list(by_hash), slug, wanted) if by_hash else ()

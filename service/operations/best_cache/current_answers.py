@@ -73,7 +73,7 @@ class ComputedAnswers:
         dtype: str,
         options: Mapping[str, OptionValue],
     ) -> BestAnswer | None:
-        """See Answers."""
+        """The answer as `Answers` has it."""
         return self._found.get(_key(kernel, device_model or "", shape, dtype, options))
 
 

@@ -52,7 +52,7 @@ class CachedAnswer(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, slug: str, answer: BestAnswer) -> CachedAnswer:
-        """That answer to a question about the problem on the device model."""
+        """The cached answer for the problem on the device model."""
         text = answer.model_dump_json().encode()
         return cls(answer.match, problem, slug, answer.expected_loss, text, answer.shipped, answer.pending)
 
@@ -172,7 +172,7 @@ class Shelf:
         return [self.packer.unpack(packed, self._shape(key)) for key, packed in rows]
 
     def fill(self, rows: Iterable[StoredBest]) -> None:
-        """Adds many rows."""
+        """Adds these rows; a row without a usable problem is left out."""
         for row in rows:
             problem = self._problem_of(row)
             if problem is not None:

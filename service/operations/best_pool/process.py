@@ -58,7 +58,7 @@ Answers = dict[int, Made | Exception]
 
 @dataclass(frozen=True)
 class Reply:
-    """What was made of a slice, and all places in the order in which they should be answered, where that was asked."""
+    """The answers of a slice and, where asked for, all places in the order in which they should be answered."""
 
     made: Answers
     order: Sequence[int] = ()

@@ -168,7 +168,7 @@ def _kernel_part(kernel: Kernel) -> dict[str, Any]:
 
 
 def _sources(kernel: Kernel, variants: set[str], *, with_sources: bool) -> dict[str, Any]:
-    """By hash: whose source it is, how its architecture is named to a compiler, and the text where it is wanted."""
+    """Per hash of a source: kernel, variant, suffix of the architecture and, where wanted, the text."""
     sources = {}
     for name in sorted(variants):
         text = {"text": kernel.source(name)} if with_sources else {}

@@ -169,7 +169,7 @@ def demand(
 
 
 def of_problem(session: Session, problem_hash: str) -> list[DemandAnswer]:
-    """What was requested of one problem, on each device model; also where it has been tuned since."""
+    """Requests for one problem on each device model, also where it has been tuned since."""
     table = models.Demand
     query = select(table).where(table.problem_hash == problem_hash).options(joinedload(table.device_model))
     return [_answer(row) for row in session.scalars(query)]

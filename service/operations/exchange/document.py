@@ -179,7 +179,7 @@ class SizeRangePart(Request):
 
 
 class MeasuredSizePart(Request):
-    """What was measured at one size of a table."""
+    """Measurements at one size of a table."""
 
     size: Count
     time_ms: Milliseconds

@@ -85,7 +85,7 @@ class Rows:
         return variants[0]
 
     def _difference(self, names: Iterable[str]) -> str:
-        """What parts these parameters from those of the variant that is nearest to them."""
+        """The differences between these parameters and those of the nearest variant, in words."""
         given = set(names)
         variant = min(self.kernel.variants, key=lambda v: len(given ^ {p.name for p in v.parameters}))
         own = {parameter.name for parameter in variant.parameters}

@@ -70,7 +70,7 @@ class AcceptedRequest:
 
     @property
     def stated(self) -> dict[str, object]:
-        """What is tuned, as callers state and see it."""
+        """The problem of a job, as callers state and see it."""
         return self.asked.stated if isinstance(self.asked, Family) else self.asked.as_json()
 
     @property

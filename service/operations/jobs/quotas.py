@@ -1,4 +1,4 @@
-"""What the keys of one name may occupy at a time, so that nobody stops the others.
+"""Quotas of the keys of one name, so that no caller keeps the others out.
 
 Keys of scope admin and callers without a key have no quotas, but for a `max_open_jobs` of their own. The jobs of a
 key's schedules count as its own.
@@ -20,7 +20,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 
 SECONDS_OF_A_TRIAL = 2.0
-"""What a trial counts as where a job has no time limit. A job without trials too counts as the longest allowed."""
+"""Seconds that a trial counts for where a job has no time limit; without a limit of trials too, the most allowed."""
 MINUTE = timedelta(minutes=1)
 
 

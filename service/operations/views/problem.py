@@ -53,7 +53,7 @@ class KnownProblem:
 
 
 def known_problem(session: Session, named: NamedProblem, memory: BestMemory | None) -> KnownProblem:
-    """What the service knows of the problem, also of one that nobody has tuned.
+    """Everything stored about the problem, also where nobody has tuned it.
 
     Raises InvalidProblemError, InvalidRequestError or NotFoundError for one that cannot be.
     """

@@ -1,4 +1,4 @@
-"""What stands around a study's winner: its finals, its own trial, and the trials one step away from it."""
+"""The surroundings of a study's winner: the finals, its own trial, and the trials one step away from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Winner:
 
 
 def winner(session: Session, result: ResultAnswer) -> Winner:
-    """What is known around this result of a study."""
+    """The finals, the trial and the neighbours of this result of a study."""
     best, trial, job = models.BestConfiguration, models.Trial, models.TuningJob
     own, finals = session.execute(
         select(trial, job.result)

@@ -17,7 +17,7 @@ from tilewright.service.store.models.problems import Problem
 
 
 class ClaimState(StrEnum):
-    """What a worker found: nothing yet, that the configuration is wrong, or that it is right."""
+    """A worker's verdict on a claim: none yet, the configuration is wrong, or it is right."""
 
     OPEN = "open"
     CONFIRMED = "confirmed"

@@ -15,7 +15,7 @@ from tilewright.service.store.models.problems import Problem
 
 
 class FamilyTable(Base):
-    """What the tuning of a family found, as one document. The current one is not superseded.
+    """The result of tuning a family, as one document. The current one is not superseded.
 
     `problem` is the family with its range; `family_hash`, `Family.hash`, is the same for every range of it.
     """

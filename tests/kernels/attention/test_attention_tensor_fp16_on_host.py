@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 from contracts.attention_on_host import AttentionOnHost
 from contracts.host_compiler import needs_cpp_library
+from contracts.variant import H200, needs_nvrtc
 
 from tilewright.kernels.attention.declaration import KERNEL
 from tilewright.kernels.attention.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.loop.verify import compare
 
 DEFAULT = {p.name: p.default for p in TENSOR3XFP16_SM90.parameters}
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 EXHAUSTIVE = pytest.mark.exhaustive
 KINDS = ("normal", "uniform", "lines", "dominant", "columns", "scaled", "odd")
 
@@ -120,7 +118,7 @@ def test_any_scale_is_right(scale, tmp_path):
     assert_right(problem_of(1, 1, 40, 90, 40), tmp_path / "host", ("normal", "lines"), scale, TILE_KEYS=48)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("problem", "values"),
     [

@@ -8,15 +8,14 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from contracts.variant import H200
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 
 CLASSIFIER = catalogue().get("classifier")
-LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 SMALL = Configuration.of("rows", {"ROWS": 2, "WARPS": 2, "OUTPUTS": 4, "VECTOR_WIDTH": 2})
 
 
@@ -113,9 +112,9 @@ def test_float32_arithmetic_stays_within_the_bound_and_a_lost_bias_does_not(size
 )
 def test_problems_that_fit_have_a_default_and_others_no_variant(shape, dtype, runs):
     problem = CLASSIFIER.problem(shape, dtype)
-    assert bool(CLASSIFIER.usable_variants(problem, LIMITS)) is runs
+    assert bool(CLASSIFIER.usable_variants(problem, H200)) is runs
     if runs:
-        assert len(CLASSIFIER.space(problem, LIMITS).defaults()) == 1
+        assert len(CLASSIFIER.space(problem, H200).defaults()) == 1
 
 
 def test_work_is_counted_as_declared():

@@ -6,6 +6,7 @@ import itertools
 import random
 
 import pytest
+from contracts.variant import needs_nvrtc
 from sampling import sampled
 
 from tilewright.kernels.errors import InvalidProblemError
@@ -15,7 +16,7 @@ from tilewright.kernels.own import limits_of
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import OPTIONS
 
-pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+pytestmark = needs_nvrtc
 HOPPER = limits_of((9, 0))
 EVEN, ODD = {"m": 192, "n": 160, "k": 256}, {"m": 193, "n": 161, "k": 255}
 PLACEMENTS = {

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 from contracts.register_on_host import register_on_host
-from contracts.variant import H200, assert_right, drawn
+from contracts.variant import H200, assert_right, drawn, needs_nvrtc
 from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.gemm import register_space
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.space import Values
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
 REGISTER = register_space.REGISTER
@@ -70,9 +69,6 @@ def test_batches_and_views_are_right_in_blocks_a_tile(hosted, device, axes, layo
     [configuration] = drawn(REGISTER, problem, limits, axes, BY_CLUSTER=0, **fixed)
     assert hosted.variant("register").launch(configuration.values, problem).grid[1] == axes["batch"]
     assert_right(device, hosted, problem, configuration)
-
-
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 @needs_nvrtc

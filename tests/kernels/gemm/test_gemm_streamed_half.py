@@ -1,20 +1,12 @@
 """The variant `streamed_half` of gemm, linear and linear_gated: what it takes, what sources keep."""
 
-import random
-
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.verified import verified
-from waiting import PATIENCE_S
+from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.streamed_half_space import STREAMED_HALF
-from tilewright.kernels.problem import Limits
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
-from tilewright.tuner.devices.cpu.device import CpuDevice
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 NAME = STREAMED_HALF.name
 GEMM = catalogue().get("gemm")
 
@@ -84,30 +76,26 @@ def test_a_block_of_both_matrices_has_their_columns_and_twice_the_sums():
     ],
     ids=str,
 )
-def test_products_are_right_on_the_host(tmp_path, kernel, sizes, dtype, options, fixed):
+def test_products_are_right_on_the_host(tmp_path, device, *, kernel, sizes, dtype, options, fixed):
     kernel = catalogue().get(kernel)
     hosted = tensor_on_host(kernel, [kernel.variant(NAME)], tmp_path)
-    problem, device = problem_of(sizes, hosted, dtype, **options), CpuDevice(run_timeout_s=PATIENCE_S)
-    feasible = [c for c in hosted.space(problem, H200).feasible if fixed.items() <= c.values.items()]
-    configuration = random.Random(str(sizes)).choice(feasible)
-    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+    problem = problem_of(sizes, hosted, dtype, **options)
+    [configuration] = drawn(hosted.variants[0], problem, H200, sizes, **fixed)
+    assert_right(device, hosted, problem, configuration)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
-    ("kernel", "sizes", "options", "arch"),
+    ("kernel", "sizes", "options", "limits"),
     [
-        ("gemm", (8, 4096, 4096), {"trans_b": True}, "sm_90"),
-        ("linear", (33, 1001, 2056), {"activation": "gelu", "output": "float32"}, "sm_80"),
-        ("linear_gated", (64, 14336, 4096), {}, "sm_90"),
+        ("gemm", (8, 4096, 4096), {"trans_b": True}, H200),
+        ("linear", (33, 1001, 2056), {"activation": "gelu", "output": "float32"}, A100),
+        ("linear_gated", (64, 14336, 4096), {}, H200),
     ],
     ids=str,
 )
-def test_configurations_compile_to_what_the_space_says(kernel, sizes, options, arch):
+def test_configurations_compile_to_what_the_space_says(kernel, sizes, options, limits):
     kernel = catalogue().get(kernel)
-    problem, variant = problem_of(sizes, kernel, **options), kernel.variant(NAME)
-    feasible = list(kernel.space(problem, H200, [NAME]).feasible)
-    for configuration in random.Random(str(sizes)).sample(feasible, 2):
-        compiled = compile_now(Compilation.of(kernel, problem, configuration, arch, "nvrtc"))
-        assert compiled.resources.registers * variant.launch(configuration.values, problem).threads <= 65536
-        assert compiled.resources.spill_bytes == 0, configuration
+    problem = problem_of(sizes, kernel, **options)
+    for configuration in drawn(kernel.variant(NAME), problem, limits, sizes, 2):
+        assert_resources_suffice(kernel, problem, configuration, limits)

@@ -1,19 +1,14 @@
 """The variant `streamed_half_sm90` of gemm, linear and linear_gated: what it takes, what sources keep."""
 
-import random
-
 import pytest
 from contracts.cubin_parameters import parameters_of
+from contracts.variant import H200, assert_resources_suffice, drawn, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import streamed_half_sm90_space as space
 from tilewright.kernels.kernel import TensorMap
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Values
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 NAME = "streamed_half_sm90"
 GEMM, GATED = catalogue().get("gemm"), catalogue().get("linear_gated")
 VALUES = space.STREAMED_HALF_SM90.space().default().values
@@ -59,9 +54,6 @@ def test_a_ring_has_no_more_stages_than_a_block_has_steps():
     assert space.stages(VALUES, problem_of((8, 4096, 256), trans_b=True)) == 4
 
 
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
-
-
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("kernel", "sizes", "options"),
@@ -75,17 +67,10 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (
 )
 def test_configurations_compile_to_what_the_space_says(kernel, sizes, options):
     kernel = catalogue().get(kernel)
-    problem, variant = problem_of(sizes, kernel, **options), kernel.variant(NAME)
-    feasible = list(kernel.space(problem, H200, [NAME]).feasible)
-    for configuration in random.Random(str(sizes)).sample(feasible, 2):
-        compiled = compile_now(Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc"))
-        assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
-        launch = variant.launch(configuration.values, problem)
-        assert compiled.resources.registers * launch.threads * configuration.values.RESIDENT <= 65536, configuration
-        assert compiled.resources.spill_bytes == 0, configuration
+    problem = problem_of(sizes, kernel, **options)
+    for configuration in drawn(kernel.variant(NAME), problem, H200, sizes, 2):
+        compiled = assert_resources_suffice(kernel, problem, configuration, H200, configuration.values.RESIDENT)
         assert parameters_of(compiled.cubin)[-2:] == [128, 128]
-        # ptxas says so where it makes each product wait for the one before it.
-        assert "serialized" not in compiled.log, configuration
 
 
 @pytest.mark.parametrize(

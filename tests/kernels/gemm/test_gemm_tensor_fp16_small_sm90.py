@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 from contracts.small_on_host import small_on_host
-from contracts.variant import H200, assert_resources_suffice, assert_right_for_each_kind
+from contracts.variant import H200, assert_resources_suffice, assert_right_for_each_kind, needs_nvrtc
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.gemm import tensor_fp16_small_sm90_space as small
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.tuner.compile import nvrtc
 
 VARIANT = small.TENSOR3XFP16_SMALL_SM90
 DEFAULT = VARIANT.space().default().values
@@ -87,7 +86,7 @@ def test_no_more_blocks_find_room_than_fall_to_a_multiprocessor(sizes, trans_b):
         assert (c.RESIDENT + 1) * (begun.shared_bytes + 1024) > H200.shared_bytes_per_multiprocessor
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("sizes", "fixed"),
     [

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn
+from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc
 from sampling import sampled
 
 from tilewright.kernels.gemm import tensor_fp64_space as fp64
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.space import SearchSpace, Values
-from tilewright.tuner.compile import nvrtc
 
 HOST = replace(H200, max_shared_bytes=48 * 1024)
 SPACE = fp64.TENSOR_FP64.space()
@@ -47,9 +46,6 @@ def test_products_are_right_in_every_layout(hosted, device, sizes, layout, fixed
     problem = hosted.problem(shape, "float64", options)
     [configuration] = drawn(fp64.TENSOR_FP64, problem, HOST, sizes, **fixed, BY_CLUSTER=0)
     assert_right(device, hosted, problem, configuration)
-
-
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 @needs_nvrtc

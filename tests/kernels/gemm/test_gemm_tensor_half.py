@@ -5,29 +5,17 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from waiting import PATIENCE_S
+from contracts.variant import A100, H200, assert_resources_suffice, drawn, needs_nvrtc
+from contracts.verified import verified
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import tensor_half_space as half
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import SearchSpace, Values
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compilation import arch_of
-from tilewright.tuner.compile.compiler import compile_nvrtc
-from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.kernels.space import Values
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
-A100 = Limits((8, 0), 108, 80 * 2**30, max_shared_bytes=163 * 1024, shared_bytes_per_multiprocessor=164 * 1024)
 HOST = replace(H200, multiprocessors=4, max_shared_bytes=48 * 1024)
 SPACE = half.TENSOR_HALF.space()
 EXHAUSTIVE = pytest.mark.exhaustive
-
-
-def draw(problem, limits, count, generator, **fixed):
-    """Random feasible configurations with these values."""
-    feasible = SearchSpace((SPACE,), problem, limits).feasible
-    return generator.sample([c for c in feasible if fixed.items() <= c.values.items()], count)
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +38,14 @@ def hosted(tmp_path_factory):
     ],
     ids=str,
 )
-def test_products_are_right_in_every_layout(hosted, dtype, sizes, layout, fixed, output):
+def test_products_are_right_in_every_layout(hosted, device, *, dtype, sizes, layout, fixed, output):
     options = {"trans_a": layout[0], "trans_b": layout[1], "beta_zero": layout[0] != layout[1], "output": output}
     shape = sizes if isinstance(sizes, dict) else dict(zip("mnk", sizes, strict=True))
     problem = hosted.problem(shape, dtype, options)
-    device = CpuDevice(run_timeout_s=PATIENCE_S)
-    bench = device.bench(hosted, problem, 1)
-    [configuration] = draw(problem, HOST, 1, random.Random(str(sizes)), **fixed, BY_CLUSTER=0)
-    verification = bench.verify(bench.compile(configuration))
+    [configuration] = drawn(half.TENSOR_HALF, problem, HOST, sizes, **fixed, BY_CLUSTER=0)
+    verification = verified(device, hosted, problem, configuration)
     assert verification.wrong == 0, (configuration, verification.message())
     assert verification.bound_ratio < 1
-    bench.close()
-    device.close()
-
-
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 @needs_nvrtc
@@ -77,14 +58,8 @@ def test_registers_suffice_for_the_blocks_asked_for(sizes, limits, dtype):
     generator = random.Random(str(sizes))
     options = {name: generator.random() < 0.5 for name in ("trans_a", "trans_b", "beta_zero")}
     problem = KERNEL.problem(dict(zip("mnk", sizes, strict=True)), dtype, options)
-    for configuration in draw(problem, limits, 2, generator, BY_CLUSTER=0):
-        definitions = KERNEL.definitions(problem, configuration)
-        source, arch = KERNEL.source("tensor_half"), arch_of(limits.compute_capability)
-        resources = compile_nvrtc(source, definitions, arch, KERNEL.entry).resources
-        threads, blocks = half.threads(configuration.values), configuration.values.MIN_BLOCKS
-        assert resources.registers * threads * blocks <= limits.registers_per_multiprocessor, configuration
-        assert resources.spill_bytes == 0, configuration
-        assert resources.shared_bytes == half.static_shared_bytes(configuration.values, problem)
+    for configuration in drawn(half.TENSOR_HALF, problem, limits, sizes, 2, BY_CLUSTER=0):
+        assert_resources_suffice(KERNEL, problem, configuration, limits, configuration.values.MIN_BLOCKS)
 
 
 def test_only_half_types_on_8_0_and_later_are_offered_it():

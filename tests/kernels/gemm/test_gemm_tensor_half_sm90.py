@@ -1,10 +1,10 @@
 """Variants of half types on Hopper, gemm's and those made of them: which problems they take, what sources keep to."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from contracts.cubin_parameters import parameters_of
+from contracts.variant import H200, assert_resources_suffice, drawn, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import tensor_half_packed_sm90_space as packed_space
@@ -12,12 +12,8 @@ from tilewright.kernels.gemm import tensor_half_sm90_space as space
 from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
 from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
 from tilewright.kernels.kernel import TensorMap
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace, Values
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 NAME = TENSOR_HALF_SM90.name
 GEMM, LINEAR = catalogue().get("gemm"), catalogue().get("linear")
 VALUES = TENSOR_HALF_SM90.space().default().values
@@ -33,7 +29,7 @@ def changed(**values):
     return Values({**VALUES, **values})
 
 
-def drawn(problem, **fixed):
+def feasible_of(problem, **fixed):
     """The feasible configurations with these values."""
     feasible = SearchSpace((TENSOR_HALF_SM90.space(),), problem, H200).feasible
     return [c for c in feasible if fixed.items() <= c.values.items()]
@@ -132,7 +128,7 @@ def test_blocks_stay_for_all_tiles_or_share_each():
 
 
 def test_no_more_than_two_blocks_share_operands():
-    for configuration in drawn(problem_of((4096, 4096, 4096))):
+    for configuration in feasible_of(problem_of((4096, 4096, 4096))):
         assert configuration.values.CLUSTER_M * configuration.values.CLUSTER_N <= 2
 
 
@@ -141,7 +137,7 @@ def test_clusters_of_one_tile_meet_in_the_workspace():
     values = changed(TILE_M=64, TILE_N=64, MULTIPLIERS=1, SPLIT_K=128)
     assert space.workspace_bytes(values, problem) == 4 * 8 + 128 * (64 * 64 // 8) * 4
     assert space.workspace_bytes(changed(SPLIT_K=8), problem) == 0
-    assert drawn(problem, SPLIT_K=128) != []
+    assert feasible_of(problem, SPLIT_K=128) != []
 
 
 def test_packed_operands_go_ahead_and_take_their_room():
@@ -216,9 +212,6 @@ def test_a_search_of_many_long_tiles_begins_with_two_blocks_that_share_columns(s
     assert (blocks, 1) == (start.values.CLUSTER_M, start.values.CLUSTER_N)
 
 
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
-
-
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("kernel", "sizes", "dtype", "options", "fixed"),
@@ -244,16 +237,10 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, opt
     usable = kernel.usable_variants(problem, H200)
     name = next(v.name for v in usable if v.name in {NAME, TENSOR_HALF_PACKED_SM90.name})
     variant = kernel.variant(name)
-    feasible = [c for c in kernel.space(problem, H200, [name]).feasible if fixed.items() <= c.values.items()]
-    configuration = random.Random(str(sizes)).choice(feasible)
-    compiled = compile_now(Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc"))
-    assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
-    launch = variant.launch(configuration.values, problem)
-    assert compiled.resources.registers * launch.threads * configuration.values.RESIDENT <= 65536, configuration
-    assert compiled.resources.spill_bytes <= 16, configuration  # of the thread's number, before the tiles
+    [configuration] = drawn(variant, problem, H200, sizes, **fixed)
+    # Of the thread's number, before the tiles, a few bytes may be spilled.
+    compiled = assert_resources_suffice(kernel, problem, configuration, H200, configuration.values.RESIDENT, 16)
     scratch = [8] if variant.workspace_bytes(configuration.values, problem) else []
     own = [4, 8, 8, 4, 8] if kernel is GEMM else [8] * len(kernel.arguments)
     maps = [128] * len(variant.tensor_maps(configuration.values, problem))
     assert parameters_of(compiled.cubin) == [*own, *scratch, *maps]
-    # ptxas says so where it makes each product wait for the one before it.
-    assert "serialized" not in compiled.log, configuration

@@ -2,17 +2,14 @@
 
 import pytest
 from contracts.cubin_parameters import parameters_of
+from contracts.variant import H200, assert_resources_suffice, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import tensor_half_turned_sm90_space as space
 from tilewright.kernels.gemm.tensor_half_turned_sm90_space import TENSOR_HALF_TURNED_SM90
 from tilewright.kernels.gemm.tensor_half_turned_sm90_time import cycles
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace, Values
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM, LINEAR, GATED = (catalogue().get(name) for name in ("gemm", "linear", "linear_gated"))
 VALUES = TENSOR_HALF_TURNED_SM90.space().default().values
 # What trials on an H200 found fastest, before tiles were shared by the workspace: sizes; tile, split, cluster.
@@ -95,7 +92,7 @@ def test_shared_memory_is_stages_first_and_then_what_is_stored_at_a_time():
     )  # 40 rows are three pieces
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC")
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("kernel", "sizes", "dtype", "options", "fixed"),
     [
@@ -112,9 +109,7 @@ def test_configurations_compile_to_what_the_space_says(kernel, sizes, dtype, opt
     problem, variant = problem_of(sizes, dtype, kernel, **options), kernel.variant(TENSOR_HALF_TURNED_SM90.name)
     feasible = SearchSpace((variant.space(),), problem, H200).feasible
     configuration = next(c for c in feasible if fixed.items() <= c.values.items())
-    compiled = compile_now(Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc"))
-    assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
-    assert compiled.resources.spill_bytes == 0
+    compiled = assert_resources_suffice(kernel, problem, configuration, H200)
     has_workspace = variant.workspace_bytes(configuration.values, problem) > 0
     assert has_workspace is (configuration.values.SPLIT_FAR > 1)
     assert len(parameters_of(compiled.cubin)) == len(kernel.arguments) + has_workspace + 3

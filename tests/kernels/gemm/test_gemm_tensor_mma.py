@@ -7,13 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, assert_resources_suffice, assert_right, assert_right_for_each_kind, drawn
+from contracts.variant import (
+    H200,
+    assert_resources_suffice,
+    assert_right,
+    assert_right_for_each_kind,
+    drawn,
+    needs_nvrtc,
+)
 from sampling import sampled
 
 from tilewright.kernels.gemm import tensor_mma_space as tensor
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.space import Configuration, Values
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.devices.cpu import bench as cpu_bench
 
 GEMM = replace(KERNEL, variants=(tensor.TENSOR3XTF32, tensor.TENSOR1XTF32), default_variant="tensor3xtf32")
@@ -104,9 +110,6 @@ def test_every_kind_of_inputs_in_views_and_batches(hosted, device, variant, shap
     problem = hosted.problem(shape | ({"ldb": 70} if "lda" in shape else {}), options=options)
     default = hosted.variant(variant).space().default().values
     assert_right_for_each_kind(device, hosted, problem, Configuration.of(variant, {**default, **SMALL, **fixed}))
-
-
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 @needs_nvrtc

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, assert_resources_suffice, assert_right_for_each_kind
+from contracts.variant import H200, assert_resources_suffice, assert_right_for_each_kind, needs_nvrtc
 
 from tilewright.kernels.gemm import tensor_mma_space as mma
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED, launch
 from tilewright.kernels.space import Configuration, SearchSpace, Values
-from tilewright.tuner.compile import nvrtc
 
 DEFAULT = TENSOR3XTF32_SLICED.space().default().values
 SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "STAGES": 2, "RESIDENT": 4}
@@ -107,7 +106,7 @@ def test_wherever_it_is_offered_there_is_a_configuration(sizes):
     assert len(SearchSpace((TENSOR3XTF32_SLICED.space(),), problem, H200))
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
     "fixed",
     [

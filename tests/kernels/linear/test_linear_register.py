@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 from contracts.register_on_host import register_on_host
-from contracts.variant import H200, assert_right
+from contracts.variant import H200, assert_right, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
 from tilewright.kernels.space import SearchSpace
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
 LINEAR, GEMM = catalogue().get("linear"), catalogue().get("gemm")
@@ -53,7 +52,7 @@ def test_its_space_is_that_of_the_product_inside(shape, dtype):
     assert len(space.defaults()) == 1
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_compiles_without_spills(activation):
     problem = LINEAR.problem(sizes_of("300x129x2000"), options={"activation": activation})

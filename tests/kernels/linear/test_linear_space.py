@@ -1,10 +1,9 @@
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
 
 LINEAR = catalogue().get("linear")
-LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 SHAPES = [{"m": 256, "n": 100, "k": 784}, {"m": 131, "n": 67, "k": 36}, {"m": 1, "n": 1, "k": 1}]
 
 
@@ -12,21 +11,21 @@ SHAPES = [{"m": 256, "n": 100, "k": 784}, {"m": 131, "n": 67, "k": 36}, {"m": 1,
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_wpt_has_the_space_of_the_product_inside(shape, dtype):
     gemm = catalogue().get("gemm")
-    inside = gemm.space(gemm.problem(shape, dtype, {"trans_b": True}), LIMITS, only=["wpt"])
-    assert LINEAR.space(LINEAR.problem(shape, dtype), LIMITS, only=["wpt"]).feasible == inside.feasible
+    inside = gemm.space(gemm.problem(shape, dtype, {"trans_b": True}), H200, only=["wpt"])
+    assert LINEAR.space(LINEAR.problem(shape, dtype), H200, only=["wpt"]).feasible == inside.feasible
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("variant", ["tiled", "wpt_strided", "wpt", "register"])
 def test_every_variant_can_be_tuned(shape, dtype, variant):
-    space = LINEAR.space(LINEAR.problem(shape, dtype), LIMITS, only=[variant])
+    space = LINEAR.space(LINEAR.problem(shape, dtype), H200, only=[variant])
     assert len(space.defaults()) == 1
 
 
 def test_strided_loads_are_runs():
     problem = LINEAR.problem({"m": 256, "n": 100, "k": 784})
-    feasible = LINEAR.space(problem, LIMITS, only=["wpt_strided"]).feasible
+    feasible = LINEAR.space(problem, H200, only=["wpt_strided"]).feasible
     assert 100 < len(feasible) < 1000
     for configuration in feasible:
         c = configuration.values
@@ -42,7 +41,7 @@ def test_work_is_counted_as_declared():
 
 def test_an_activation_becomes_a_macro():
     problem = LINEAR.problem({"m": 2, "n": 3, "k": 5}, options={"activation": "gelu"})
-    space = LINEAR.space(problem, LIMITS, only=["tiled"])
+    space = LINEAR.space(problem, H200, only=["tiled"])
     macros = LINEAR.definitions(problem, space.feasible[0])
     assert macros["ACTIVATION_GELU"] == "1"
     assert [name for name in macros if name.startswith("ACTIVATION")] == ["ACTIVATION_GELU"]

@@ -1,15 +1,12 @@
 """The variant `tensor_half` of linear: bias and activation on the host."""
 
-import random
-
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.verified import verified
+from contracts.variant import assert_right, drawn
 
 from tilewright.kernels.linear.declaration import KERNEL
 from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR_HALF
 from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import SearchSpace
 
 HOST = Limits((9, 0), 4, 140 * 2**30, max_shared_bytes=48 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
@@ -32,6 +29,5 @@ def test_bias_and_activation_are_applied_to_finished_sums(hosted, device, dtype,
     options = {"activation": activation, "output": output}
     problem = hosted.problem(dict(zip("mnk", sizes, strict=True)), dtype, options)
     small = {"BY_CLUSTER": 0, "BLOCKS": 0, "SPLIT_K": 1, "WARP_N": 32}
-    feasible = SearchSpace((LINEAR_TENSOR_HALF.space(),), problem, HOST).feasible
-    configuration = random.Random(1).choice([c for c in feasible if small.items() <= c.values.items()])
-    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+    [configuration] = drawn(LINEAR_TENSOR_HALF, problem, HOST, 1, **small)
+    assert_right(device, hosted, problem, configuration)

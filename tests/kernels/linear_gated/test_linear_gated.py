@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from contracts.variant import H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc
 from contracts.verified import verified
 
 from tilewright.kernels.catalogue import catalogue
@@ -17,11 +18,8 @@ from tilewright.kernels.linear_gated.declaration import TENSOR, TENSOR_SM90, of_
 from tilewright.kernels.linear_gated.reference import linear_gated_reference
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import SearchSpace, Values
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import compile_nvrtc
 
 KERNEL = catalogue().get("linear_gated")
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 HOST = Limits((9, 0), 4, 140 * 2**30, max_shared_bytes=48 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 EXHAUSTIVE = pytest.mark.exhaustive
 
@@ -64,19 +62,15 @@ def test_gates_that_underflow_are_zeros_beside_infinities(device):
 )
 def test_products_are_right_on_tensor_cores(hosted, device, sizes, dtype, activation, fixed):
     problem = problem_of(hosted, sizes, dtype, activation)
-    feasible = SearchSpace((TENSOR.space(),), problem, HOST).feasible
-    wanted = {**fixed, "BY_CLUSTER": 0}
-    configuration = random.Random(str(sizes)).choice([c for c in feasible if wanted.items() <= c.values.items()])
-    assert verified(device, hosted, problem, configuration).wrong == 0, configuration
+    [configuration] = drawn(TENSOR, problem, HOST, sizes, **fixed, BY_CLUSTER=0)
+    assert_right(device, hosted, problem, configuration)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 def test_registers_suffice_for_the_blocks_asked_for():
     problem = problem_of(KERNEL, (2048, 14336, 4096))
     configuration = random.Random(1).choice(KERNEL.space(problem, H200, only=["tensor_half"]).feasible)
-    definitions = KERNEL.definitions(problem, configuration)
-    resources = compile_nvrtc(KERNEL.source("tensor_half"), definitions, "sm_90", KERNEL.entry).resources
-    assert resources.spill_bytes == 0, configuration
+    assert_resources_suffice(KERNEL, problem, configuration, H200, configuration.values.MIN_BLOCKS)
 
 
 def test_tiles_are_those_of_the_product_with_all_rows():

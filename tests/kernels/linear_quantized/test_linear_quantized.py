@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from contracts.variant import H200, needs_nvrtc
 from contracts.verified import verified
 
 from tilewright.kernels.catalogue import catalogue
@@ -13,13 +14,10 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.linear_quantized.declaration import TENSOR
 from tilewright.kernels.linear_quantized.reference import dequantised, random_weights, scales_shape
 from tilewright.kernels.linear_quantized.streamed_space import STREAMED
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
 KERNEL = catalogue().get("linear_quantized")
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 EXHAUSTIVE = pytest.mark.exhaustive
 NAMES = ("WARPS_K", "WARPS_N", "ROWS", "UNROLL", "DEPTH", "SPLIT", "DIVIDE", "ROUNDS")
 STREAMS = [
@@ -98,7 +96,7 @@ def test_weights_come_by_rings_of_every_kind(hosted, device, values, sizes):
     assert verified(device, hosted, problem, configuration).wrong == 0
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize("variant", ["tensor", "streamed", "streamed_sm90"])
 @pytest.mark.parametrize(("dtype", "weights", "m"), [("bfloat16", "int8", 64), ("float16", "int4_zeros", 16)])
 def test_registers_suffice_by_estimate(variant, dtype, weights, m):

@@ -4,16 +4,13 @@ import random
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
+from contracts.variant import H200, assert_resources_suffice, needs_nvrtc
 from contracts.verified import verified
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear_quantized import held_space as space
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 KERNEL = catalogue().get("linear_quantized")
 NAMES = ("WARPS_K", "WARPS_N", "DEPTH", "SPLIT", "ROUNDS")
 EXHAUSTIVE = pytest.mark.exhaustive
@@ -71,10 +68,9 @@ def test_a_search_can_begin_where_it_should(sizes, weights):
     assert Configuration.of("held", space.start(problem, H200)) in feasible(problem)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize("sizes", [(16, 14336, 4096), (9, 4096, 14336, "int4_zeros", "float16", "row")], ids=str)
 def test_registers_suffice_by_estimate(sizes):
     problem = problem_of(*sizes)
     for configuration in random.Random(str(sizes)).sample(feasible(problem), 2):
-        compiled = compile_now(Compilation.of(KERNEL, problem, configuration, "sm_90", "nvrtc"))
-        assert compiled.resources.spill_bytes == 0, configuration
+        assert_resources_suffice(KERNEL, problem, configuration, H200)

@@ -4,15 +4,12 @@ import itertools
 import random
 
 import pytest
+from contracts.variant import H200, assert_resources_suffice, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import TensorMap
 from tilewright.kernels.linear_quantized import streamed_sm90_space as space
-from tilewright.kernels.problem import Limits
-from tilewright.tuner.compile import nvrtc
-from tilewright.tuner.compile.compiler import Compilation, compile_now
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 KERNEL = catalogue().get("linear_quantized")
 NAME = "streamed_sm90"
 
@@ -52,7 +49,7 @@ def test_no_warpgroup_waits_for_a_step_whose_place_it_holds_itself():
         assert held > configuration.values.PARTS or held >= own, configuration
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("sizes", "weights", "dtype"),
     [
@@ -62,8 +59,6 @@ def test_no_warpgroup_waits_for_a_step_whose_place_it_holds_itself():
     ],
 )
 def test_configurations_compile_to_what_the_space_says(sizes, weights, dtype):
-    problem, variant = problem_of(*sizes, weights, dtype), KERNEL.variant(NAME)
+    problem = problem_of(*sizes, weights, dtype)
     for configuration in random.Random(str(sizes)).sample(feasible(problem), 2):
-        compiled = compile_now(Compilation.of(KERNEL, problem, configuration, "sm_90", "nvrtc"))
-        assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
-        assert compiled.resources.spill_bytes == 0, configuration
+        assert_resources_suffice(KERNEL, problem, configuration, H200)

@@ -2,11 +2,11 @@
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from contracts.variant import H200
 from contracts.verified import verified
 from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 
 NAMES = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm")
@@ -15,7 +15,6 @@ CONFIGURATIONS = {
     "two warps a row": Configuration.of("held", {"THREADS_PER_ROW": 64, "ROWS": 2, "VECTOR_WIDTH": 1}),
     "walking": Configuration.of("walk", {"BLOCK": 64, "VECTOR_WIDTH": 1}),
 }
-LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -53,7 +52,7 @@ def test_half_types_have_loads_of_eight_elements_and_others_have_not():
     limits_of = {"bfloat16": 8, "float16": 8, "float32": 4, "float64": 2}
     for dtype, widest in limits_of.items():
         problem = kernel.problem({"m": 64, "n": 4096}, dtype)
-        space = kernel.space(problem, LIMITS)
+        space = kernel.space(problem, H200)
         assert max(c.values.VECTOR_WIDTH for c in space.feasible) == widest
 
 

@@ -2,13 +2,12 @@ import math
 
 import numpy as np
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
-from tilewright.kernels.problem import Limits
 
 SOFTMAX = catalogue().get("softmax")
-LIMITS = Limits((9, 0), 132, 2**37, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 
 
 def rows(m, n, dtype="float32", scale=1.0):
@@ -89,10 +88,10 @@ def test_large_and_masked_elements_have_a_bound_too():
 def test_every_row_length_has_variants_that_take_it(n, dtype):
     problem = SOFTMAX.problem({"m": 100, "n": n}, dtype)
     holding = ["warp"] if n <= 1024 else ["held"] if n <= 32768 else []
-    usable = [variant.name for variant in SOFTMAX.usable_variants(problem, LIMITS)]
+    usable = [variant.name for variant in SOFTMAX.usable_variants(problem, H200)]
     assert usable == ([*holding, "block", "online"])
     for variant in usable:
-        assert len(SOFTMAX.space(problem, LIMITS, only=[variant]).defaults()) == 1
+        assert len(SOFTMAX.space(problem, H200, only=[variant]).defaults()) == 1
 
 
 def test_work_is_counted_as_declared():

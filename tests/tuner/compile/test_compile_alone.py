@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from contracts.variant import needs_nvrtc
 from sampling import sampled
 
 from tilewright.kernels.source import INCLUDE, resolved
@@ -50,7 +51,7 @@ def is_usual(path, compared):
     return compared == is_first and (is_first or SOURCES.index(path) % 3 == 0)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("path", "compared"),
     sampled(((path, compared) for path in SOURCES for compared in (False, True)), is_usual),
@@ -64,7 +65,7 @@ def test_nvrtc_makes_the_same_of_a_file_as_of_its_resolved_text(path, compared, 
     assert not compared or alone == nvrtc.compile_cubin(resolved(path), options)[0]
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize("path", HEADERS, ids=name)
 def test_a_shared_header_compiles_as_the_only_one(path):
     text = f'#include "{path.relative_to(INCLUDE)}"\n'

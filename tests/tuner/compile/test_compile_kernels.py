@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from contracts.variant import needs_nvrtc
 from sampling import sampled
 from shapes import shape_or_example
 
@@ -15,7 +16,7 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import OPTIONS, arch_of
 from tilewright.tuner.compile.compiler import compile_nvrtc
 
-pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+pytestmark = needs_nvrtc
 
 # CUDA's table of compute capabilities: shared KiB of a block, of a multiprocessor; threads of a multiprocessor.
 DEVICES = {

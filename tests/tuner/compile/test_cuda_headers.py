@@ -1,6 +1,7 @@
 """CUDA's own headers, which NVRTC comes without: found where they are installed, and given to sources that ask."""
 
 import pytest
+from contracts.variant import needs_nvrtc
 
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
@@ -25,13 +26,13 @@ def toolkit(tmp_path, monkeypatch):
     nvrtc.header_folders.cache_clear()
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 def test_nvrtc_finds_the_headers_of_a_toolkit_and_those_that_they_include(toolkit):
     assert nvrtc.header_folders() == (toolkit / "include", toolkit / "include" / "cccl")
     assert compile_nvrtc(SOURCE, {}, "sm_80", "copy").cubin.startswith(b"\x7fELF")
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 def test_without_headers_the_log_names_the_one_that_is_missing(toolkit):
     (toolkit / "include" / "cooperative_groups.h").unlink()
     assert nvrtc.header_folders() == ()

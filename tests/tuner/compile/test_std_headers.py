@@ -1,14 +1,13 @@
 """What nvcc gives a source unasked, and the C and C++ headers that device code includes, compile by NVRTC too."""
 
 import pytest
+from contracts.variant import needs_nvrtc
 
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.compile.std_headers import given_headers, prelude, without_cuda_headers
 from tilewright.tuner.errors import TrialFailure
 
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 NAMES = (
     "cassert",
     "cstdint",

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from contracts.variant import needs_nvrtc
 
 from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant, shape_of
 from tilewright.kernels.own import limits_of
 from tilewright.kernels.space import choice
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import Compilation, symbol_of
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.devices.cpu.device import CpuDevice
@@ -63,7 +63,7 @@ def test_the_cpu_device_runs_the_instance_of_the_configuration(kernel):
         device.close()
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 def test_a_cubin_holds_the_instance_under_the_name_that_is_found_in_it(kernel):
     problem = kernel.problem({"n": 301})
     small, large = kernel.space(problem, limits_of((7, 5))).feasible

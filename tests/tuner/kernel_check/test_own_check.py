@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, needs_line_numbers
+from contracts.variant import needs_nvrtc
 from sampling import sampled
 
 from tilewright.kernels.catalogue import catalogue
@@ -28,7 +29,6 @@ from tilewright.tuner.kernel_check.report import Finding, KernelCheckReport
 
 EXAMPLE = Path(__file__).parents[3] / "examples/convolution2d"
 SHAPE = {"h": 9, "w": 35, "r": 3, "s": 2}
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
 
 
 def small(kernel, **changes):

@@ -5,10 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
+from contracts.variant import needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.arrays import random_arrays, scalar_values
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import choice as library_choice
@@ -85,7 +85,7 @@ def test_a_layer_begins_with_its_product():
     assert np.allclose((first @ second).T, expected, rtol=1e-12)
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize("weights", ["int8", "int4", "int4_zeros"])
 def test_weights_of_few_bits_are_multiplied_in_16_instead(weights):
     kernel = catalogue().get("linear_quantized")

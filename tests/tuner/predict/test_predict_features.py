@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Tensor
@@ -11,7 +12,6 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.features import Features, sizes_of
 from tilewright.tuner.predict.tiles import Tiles
 
-LIMITS = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 GEMM = catalogue().get("gemm")
 
 
@@ -23,7 +23,7 @@ def tile_of(m, n):
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
 def test_features_are_finite_and_alike_for_every_variant(kernel):
     problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
-    for limits in (LIMITS, Limits((0, 0), 1, 2**32, features=frozenset())):
+    for limits in (H200, Limits((0, 0), 1, 2**32, features=frozenset())):
         starts = kernel.space(problem, limits).defaults()
         rows = Features(kernel, limits).rows(problem, starts)
         assert np.isfinite(rows).all()
@@ -33,8 +33,8 @@ def test_features_are_finite_and_alike_for_every_variant(kernel):
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
 def test_groups_tell_shape_launch_tiles_and_parameters_apart(kernel):
     problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
-    features = Features(kernel, LIMITS)
-    starts = kernel.space(problem, LIMITS).defaults()
+    features = Features(kernel, H200)
+    starts = kernel.space(problem, H200).defaults()
     rows = features.rows(problem, starts)
     shape, launch, tiles, both, parameters, everything = features.groups(problem, starts[0])
     variant = parameters[-len(kernel.variants) :]
@@ -49,7 +49,7 @@ def test_groups_tell_shape_launch_tiles_and_parameters_apart(kernel):
 
 @pytest.mark.parametrize("axes", [{"batch": 5}, {"lda": 1000, "ldc": 513}, {"batch": 2, "stride_a": 0}])
 def test_batches_and_views_have_the_features_that_a_single_product_has(axes):
-    features = Features(GEMM, LIMITS)
+    features = Features(GEMM, H200)
     plain, other = (GEMM.problem({"m": 300, "n": 512, "k": 96, **more}) for more in ({}, axes))
     configuration = GEMM.variant("wpt").space().default()
     rows = np.concatenate([features.rows(problem, [configuration]) for problem in (plain, other)])
@@ -61,7 +61,7 @@ def test_a_batch_is_compared_as_one_product_of_as_many_rows():
     batch = GEMM.problem({"m": 48, "n": 64, "k": 96, "batch": 10})
     assert sizes_of(GEMM, batch) == {"m": 480, "n": 64, "k": 96}
     one = GEMM.problem({"m": 480, "n": 64, "k": 96})
-    shapes = [Features(GEMM, LIMITS).shape(problem) for problem in (batch, one)]
+    shapes = [Features(GEMM, H200).shape(problem) for problem in (batch, one)]
     same = [place for place, (ours, theirs) in enumerate(zip(*shapes, strict=True)) if ours == theirs]
     assert same == [0, 1, 2, 4, 5, 6]  # one of 48 rows is as aligned as before, and B ten times as large
 
@@ -76,7 +76,7 @@ def test_a_convolution_is_compared_by_the_product_inside_and_tiled_as_that():
     start = Configuration.of(variant.name, variant.space().default().values)
     tile_m, tile_n = (start.values[f"WARPS_{axis}"] * start.values[f"WARP_{axis}"] for axis in "MN")
     tiles = -(-pixels // tile_m) * -(-200 // tile_n)
-    assert math.log2(tiles) in Features(conv2d, LIMITS).rows(problem, [start])[0]
+    assert math.log2(tiles) in Features(conv2d, H200).rows(problem, [start])[0]
     assert conv2d.plain(conv2d.problem(layer, options={"depthwise": True})).shape["height"] == 45
 
 
@@ -98,7 +98,7 @@ def test_a_shape_that_is_not_defined_for_small_sizes_shares_nothing():
 
 @pytest.mark.parametrize(("n", "vector"), [(376, 4), (374, 2), (375, 1)])
 def test_rows_that_begin_at_no_multiple_of_a_vector_take_more_copies(n, vector):
-    features, configuration = Features(GEMM, LIMITS), tile_of(64, 128)
+    features, configuration = Features(GEMM, H200), tile_of(64, 128)
     problem = GEMM.problem({"m": 1765, "n": n, "k": 392})
     copies = features._copies(features._facts_of(problem), configuration)
     of_a, of_b = copies[0:3], copies[3:6]

@@ -2,14 +2,13 @@ import random
 
 import numpy as np
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
 from tilewright.tuner.predict.features import Features
 from tilewright.tuner.predict.registers import FEWEST_TOLD, Registers
 
 GEMM = catalogue().get("gemm")
-H200 = Limits((9, 0), 132, 140 << 30, max_shared_bytes=227 << 10, shared_bytes_per_multiprocessor=228 << 10)
 PROBLEM = GEMM.problem({"m": 512, "n": 768, "k": 640})
 
 

@@ -3,9 +3,9 @@
 import math
 
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.report.rows import Traffic
 from tilewright.tuner.report.traffic import (
@@ -21,7 +21,6 @@ from tilewright.tuner.report.traffic import (
     traffic_of,
 )
 
-H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 NAMES = ["ID", "Kernel Name", *ASKED, L2_SECTORS, *DRAM]
 RAW = "\n".join(
     [

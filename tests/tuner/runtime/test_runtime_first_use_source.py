@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from contracts.variant import needs_nvrtc
 from sampling import sampled
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.cache import compiled_by
 from tilewright.tuner.compile.compilation import Compilation, symbol_of
 from tilewright.tuner.runtime.first_use.product import definitions, source
@@ -21,7 +21,7 @@ TYPES = [
 ]
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC (the wheel nvidia-cuda-nvrtc)")
+@needs_nvrtc
 @pytest.mark.parametrize(
     "arch", sampled(["sm_75", "sm_80", "sm_86", "sm_89", "sm_90"], lambda arch: arch in {"sm_75", "sm_90"})
 )

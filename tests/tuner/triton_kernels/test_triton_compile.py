@@ -17,8 +17,8 @@ from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime.arguments import scalars_of
-from tilewright.tuner.runtime.cuda import LaunchArguments
 from tilewright.tuner.runtime.errors import ArgumentError
+from tilewright.tuner.runtime.loaded_kernel import LaunchArguments
 
 pytest.importorskip("triton")
 

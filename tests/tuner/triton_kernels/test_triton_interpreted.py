@@ -69,7 +69,7 @@ def test_a_kernel_that_fails_is_a_failed_launch_and_says_where(bench_of, old, ne
 
 def test_a_kernel_that_hangs_is_stopped(bench_of):
     bench = bench_of(SOURCE + "\nwhile True:\n    pass\n")
-    bench.run_timeout_s = 0.1
+    bench.runner.run_timeout_s = 0.1
     with pytest.raises(TrialFailure) as failed:
         bench.verify(bench.compile(CONFIGURATION))
     assert failed.value.outcome is Outcome.TIMED_OUT

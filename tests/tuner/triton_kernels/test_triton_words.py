@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from triton_kernels.scaled import CONFIGURATION, PROBLEM, scaled_in
 
-from tilewright.tuner.devices.cpu.bench import Program
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.cpu.runner import Program
 from tilewright.tuner.outcome import Resources
 from tilewright.tuner.triton.interpreter import InterpretedProgram, _arguments
 
@@ -24,7 +24,7 @@ def test_arrays_numbers_and_constants_arrive_as_they_are_said(bench):
     kernel = bench.kernel
     launches = tuple(one for _, one in kernel.variants[0].launches("", CONFIGURATION.values, PROBLEM))
     program = Program(Path("scaled.triton.json"), CONFIGURATION, launches, Resources(), 0.0)
-    words = bench._command(program, "verify 1 255 0", "out")
+    words = bench.runner.command(program, "verify 1 255 0", "out", bench._sources, bench._scalars)
     start = words.index("verify") + len(("verify", "1", "255", "0")) + 7 * len(launches)
     rest = iter(words[start:])
     x, y, *numbers = _arguments(rest, InterpretedProgram.of(kernel, PROBLEM, CONFIGURATION).types)

@@ -269,7 +269,7 @@ def evict(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
 
 @functools.cache
 def host_identity() -> str:
-    """What `-march=native` depends on: architecture and the CPU's features. A home folder may serve several hosts."""
+    """The architecture and CPU features that `-march=native` depends on. A home folder may serve several hosts."""
     lines = cpu_information()
     return f"{platform.machine()} {lines.get('model name', '')} {lines.get('flags', lines.get('Features', ''))}"
 

@@ -88,7 +88,7 @@ class CpuDevice:
             cache_bytes=max(cache_bytes(2), cache_bytes(3)) or 1 << 24,
             trusted=trusted_configuration(kernel, problem, self.model.limits),
         )
-        bench.run_timeout_s = self.run_timeout_s
+        bench.runner.run_timeout_s = self.run_timeout_s
         return bench
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a bench knows that looks at launches.
+    """The bench's part in looking at launches: inputs, outputs, kinds and deadlines.
 
     `case_of`: the inputs of a kind. `outputs`: those in the files with that number, 0 or 1, of a process. `first`:
     kinds to begin with, of which the last is the one that is timed. `more`: further kinds. `constants`: the symbols of

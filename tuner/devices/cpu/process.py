@@ -78,7 +78,7 @@ class Ended:
 
     @property
     def interruption(self) -> str | None:
-        """What of the surroundings ended it, in words; None where it was its own doing."""
+        """The cause outside of the process that ended it, in words; None where it ended by itself."""
         if self.lacked_memory:
             return "this machine or container ran out of memory, and the kernel killed it"
         if self.code is not None and -self.code in _FROM_OUTSIDE:
@@ -100,7 +100,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a process may take and see: see `sandbox`. Memory None: no limit."""
+    """Limits of a process and the files that it sees: see `sandbox`. Memory None: no limit."""
 
     memory_bytes: int | None = COMPILER_BYTES
     file_bytes: int = COMPILER_FILE_BYTES
@@ -169,7 +169,7 @@ def _ended(code: int, output: str, errors: str, kills_before: int) -> Ended:
 
 
 class _Listening:
-    """What a process says on its two pipes, until it has ended."""
+    """The output of a process on its two pipes, until it has ended."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both are pipes
@@ -280,7 +280,7 @@ class Conversation:
         return self._process.poll() is None
 
     def ask(self, question: str, answers: int, timeout_s: float) -> list[str]:
-        """That many lines of answer; raises as `output_of` does, and the process is gone then."""
+        """The answer's lines, as many as asked for; raises as `output_of` does, and the process is gone then."""
         if self._unread or self._is_readable(0.0):
             unasked = self._unread or self._read(0.0)
             if unasked:
@@ -307,7 +307,7 @@ class Conversation:
         self._end(timed_out=True)
 
     def _read(self, remaining_s: float) -> bytes | None:
-        """What has come: nothing at its end, None where the time is over."""
+        """The bytes that have come: none at the end, None where the time is over."""
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         return os.read(self._process.stdout.fileno(), 1 << 16) if self._is_readable(remaining_s) else None
 

@@ -140,7 +140,7 @@ class ProblemArrays:
         return kinds[: max(drawn, most)]
 
     def passed(self, name: str) -> int:
-        """What a launch passes for that array: its address, or its texture."""
+        """The argument of a launch for that array: its address, or its texture."""
         return self._textures[name].handle if name in self._textures else self.addresses[name]
 
     @property
@@ -204,7 +204,7 @@ class ProblemArrays:
         return is_second and is_known and tensor.layout(self.problem).is_dense
 
     def scalars(self) -> Mapping[str, float]:
-        """What is passed with the inputs in use."""
+        """The scalars of the inputs in use."""
         return scalar_values(self.kernel, self.problem, self.case.kind)
 
     def expect(self, expected: Expected, case: Case | None = None) -> None:
@@ -255,11 +255,11 @@ class ProblemArrays:
         return verification, {name: words for name, words in damage.items() if words}, gap_damage, prints
 
     def outputs(self) -> dict[str, HostArray]:
-        """What the kernel's outputs hold now, on the host, by name."""
+        """The current contents of the kernel's outputs, on the host, by name."""
         return {tensor.name: self.output(tensor) for tensor in self.kernel.outputs}
 
     def output(self, tensor: Tensor) -> HostArray:
-        """What one of them holds."""
+        """The current contents of one output."""
         layout = tensor.layout(self.problem)
         data: HostArray = np.empty(layout.elements, tensor.dtype_for(self.problem))
         self.device.download(self.addresses[tensor.name], data)

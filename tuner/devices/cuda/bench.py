@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +18,9 @@ from tilewright.tuner.arrays import HostArray, scalar_values
 from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays, needed_bytes
-from tilewright.tuner.devices.cuda.checks import CHECK_LAUNCH
 from tilewright.tuner.devices.cuda.executable import CudaExecutable
 from tilewright.tuner.devices.cuda.launch import DriverFunction, DriverModule
+from tilewright.tuner.devices.cuda.sampling import Sampler, flushed_bytes
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
@@ -37,15 +36,8 @@ from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resou
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
 
-SAMPLE_MS = 0.2
-"""A warm sample lasts at least this long: events resolve half a microsecond, and recording one takes as much again."""
-
-_MAX_BATCH = 256
-_ENOUGH = 0.75  # of SAMPLE_MS: a sample that turns out shorter was of too few launches
 _PACKS = 3  # of which the shortest counts
-_LONG_ENOUGH_MS = 1.5 * SAMPLE_MS  # in the verifying launch: one makes a sample, and none is spent to find that out
 _REPEATED_S, _MOST_REPEATED = 0.02, 64  # launches of one that may win, each verified: a rare fault is not the first's
-_LONG_MS = 1.0  # the few microseconds that Python takes to launch are below 1 % of a sample from here on
 
 
 class CudaBench(Bench):
@@ -53,16 +45,14 @@ class CudaBench(Bench):
 
     def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
         self.device, self.kernel, self.problem = device, kernel, problem
-        flush_bytes = 2 * device.model.l2_bytes // 16 * 16
+        flush_bytes = flushed_bytes(device.model.l2_bytes)
         needed, free = needed_bytes(kernel, problem) + flush_bytes + WORKSPACE_BYTES, device.free_bytes()
         if needed > free:
             raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.2f} GB; the device has {free / 1e9:.2f} GB free")
         self.scalars = scalar_values(kernel, problem)
         self._trusted = trusted_configuration(kernel, problem, device.model.limits)
         self.arrays = ProblemArrays(device, kernel, problem, seed)
-        self._flush_memory: Any = device.allocate(flush_bytes + 16)
-        self._flush_bytes = flush_bytes
-        device.fill(int(self._flush_memory), flush_bytes + 16, 0)
+        self._sampler = Sampler(device, self.arrays.checks, flush_bytes)
         self._library: CudaLibrary | None = None
         self._executables: list[CudaExecutable] = []
         self._shared_modules: dict[bytes, DriverModule] = {}
@@ -71,7 +61,7 @@ class CudaBench(Bench):
 
     @property
     def memory(self) -> CudaContext:
-        """The GPU's."""
+        """The GPU's memory, as the library uses it."""
         return self.device
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
@@ -266,7 +256,7 @@ class CudaBench(Bench):
             self.arrays.case.widen_bound(library_widening(ratio))
 
     def _expected_by(self, configuration: Configuration) -> Expected:
-        """What that configuration computes, where the kernel has no reference; raises OwnFunctionError."""
+        """Its outputs as expected values, for a kernel without a reference; raises OwnFunctionError."""
         try:
             executable = self.compile(configuration)
             with self.device.launching():
@@ -313,16 +303,7 @@ class CudaBench(Bench):
         with self.device.launching():
             self.arrays.use(self.arrays.kinds[0])  # power, and so the clock, depends on the numbers
             mine.fill()
-            if l2 == "cold":
-                return self.device.times_ms(mine.enqueue, count, before=self._flush)
-            if not mine.batch:
-                self._choose_batch(mine)
-            while True:
-                samples = self._batches(mine, count)
-                mine.launch_ms = min(samples)
-                if mine.batch == _MAX_BATCH or min(samples) * mine.batch >= _ENOUGH * SAMPLE_MS:
-                    return samples
-                self._set_batch(mine, min(samples))  # more than before
+            return self._sampler.cold_ms(mine, count) if l2 == "cold" else self._sampler.warm_ms(mine, count)
 
     def library(self) -> CudaExecutable | None:
         """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
@@ -343,7 +324,7 @@ class CudaBench(Bench):
         return nvml.state(self.device.uuid)
 
     def output(self) -> HostArray:
-        """What the output array holds now, on the host; of several the first."""
+        """The current contents of the output, on the host; of several outputs the first."""
         return self.arrays.output(self.kernel.output)
 
     def forget(self, executable: Executable) -> None:
@@ -362,7 +343,7 @@ class CudaBench(Bench):
             self._library.close()
             self._library = None
         self.arrays.close()
-        del self.arrays, self._flush_memory
+        del self.arrays, self._sampler
 
     def _check_shared(self, launch: Launch) -> None:
         """Raises TrialFailure for more than a block may have, which only the compiler knew."""
@@ -382,35 +363,6 @@ class CudaBench(Bench):
 
     def _value(self, argument: Argument) -> float:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.passed(argument.name)
-
-    def _choose_batch(self, executable: CudaExecutable) -> None:
-        """Settles how many launches make a sample at first."""
-        if not executable.is_loaded:  # a first launch may load code
-            executable.enqueue()
-        if executable.launch_ms >= _LONG_ENOUGH_MS:  # else Python stood still in the verifying launch: samples tell
-            executable.batch = 1
-            return
-        # While the cache is being flushed, launch and events are enqueued: Python's time is no part of the launch's.
-        self._set_batch(executable, self.device.times_ms(executable.enqueue, 1, before=self._flush)[0])
-
-    def _set_batch(self, executable: CudaExecutable, launch_ms: float) -> None:
-        executable.close_graph()
-        executable.launch_ms = launch_ms
-        executable.batch = max(1, min(_MAX_BATCH, math.ceil(SAMPLE_MS / max(launch_ms, 1e-4))))
-        if executable.batch > 1:
-            executable.graph = self.device.graph(executable.enqueue, executable.batch)
-
-    def _batches(self, executable: CudaExecutable, count: int) -> list[float]:
-        """The mean launch of each of `count` batches, in ms."""
-        step = executable.graph.replay if executable.graph else executable.enqueue
-        if executable.launch_ms < _LONG_MS:
-            step()  # keeps the GPU busy while the first sample is being enqueued
-        return [time_ms / executable.batch for time_ms in self.device.times_ms(step, count)]
-
-    def _flush(self) -> None:
-        start = int(self._flush_memory)
-        words = self._flush_bytes // 16
-        self.arrays.checks.read_through.enqueue(CHECK_LAUNCH, start, words, start + self._flush_bytes)
 
     def _library_call(self) -> LibraryCall | None:
         if not has_library(self.kernel.name):

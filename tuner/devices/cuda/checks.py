@@ -1,4 +1,4 @@
-"""What a GPU is asked about a kernel's outputs: whether they are right, and whether anything else was written."""
+"""Checks of a kernel's outputs on the GPU: whether they are right, and whether anything else was written."""
 
 from __future__ import annotations
 

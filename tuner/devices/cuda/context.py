@@ -68,7 +68,7 @@ class CudaContext:
 
     @property
     def model(self) -> DeviceModel:
-        """The product."""
+        """The GPU's model, with limits and peak rates."""
         return self._model
 
     @property
@@ -103,7 +103,7 @@ class CudaContext:
         return int(drv.mem_get_info()[0])
 
     def upload(self, address: int, data: np.ndarray[Any, Any]) -> None:
-        """Copies host memory there."""
+        """Copies host memory to the GPU."""
         drv.memcpy_htod(address, data)
 
     def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
@@ -167,7 +167,7 @@ class CudaContext:
         return False
 
     def _copy_gb_per_s(self) -> float | None:
-        """What a device-to-device copy reaches, counting bytes read and written: the best of a few."""
+        """GB/s of a device-to-device copy, counting bytes read and written: the best of a few."""
         size = min(_COPY_BYTES, self.free_bytes() // 8)
         if size < 1 << 20:
             return None

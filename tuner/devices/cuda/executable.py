@@ -1,4 +1,4 @@
-"""What a bench of a GPU launches, and what belongs to it there."""
+"""Executables of a GPU's bench, with the memory and graphs that belong to them."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _is_started() -> bool:
 
 @contextlib.contextmanager
 def _optional() -> Iterator[None]:
-    """What some GPUs and virtual machines do not offer is left out."""
+    """Ignores the error of a query that this GPU or virtual machine does not offer."""
     with contextlib.suppress(pynvml.NVMLError):
         yield
 

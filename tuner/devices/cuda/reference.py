@@ -1,4 +1,4 @@
-"""What a problem's outputs must be, in device memory: made there by the library where it can be, else on the host."""
+"""Expected outputs of a problem in device memory: computed there by the library where it can, else on the host."""
 
 from __future__ import annotations
 

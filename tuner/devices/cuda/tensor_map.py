@@ -40,7 +40,7 @@ GRAIN_BYTES = 16  # of addresses and strides
 
 @dataclass(frozen=True)
 class MapFields:
-    """What cuTensorMapEncodeTiled is told beside an address: the innermost axis first, strides of all but that."""
+    """Arguments of cuTensorMapEncodeTiled beside an address: the innermost axis first, strides of all others."""
 
     data_type: int
     sizes: tuple[int, ...]

@@ -47,7 +47,7 @@ class IsolatedBench(Bench):
         self._ready()
 
     def compile(self, configuration: Configuration) -> IsolatedExecutable:
-        """Compiled in the child."""
+        """The configuration, compiled in the child process."""
         return self._new(configuration, self._compiled(configuration))
 
     def evaluate(

@@ -186,7 +186,7 @@ def _words(
     *,
     is_own: bool,
 ) -> str:
-    """What the records are, and what of it no longer is as it was measured."""
+    """The records in words, and what has changed since they were measured."""
     used = {configuration.variant for _, held in rows for configuration, _, _ in held}
     facts_of = {name: facts for name, facts in written["variants"].items() if called.get(name, name) in used}
     sources = {name: facts["source_hash"] for name, facts in facts_of.items()}

@@ -36,17 +36,18 @@ from tilewright.tuner.runtime.contexts import (
     current_handle,
     current_id,
     current_ordinal,
+    launching_ordinal,
     look_up,
     primary,
     pushed,
     quick,
 )
-from tilewright.tuner.runtime.cuda import MAX_DYNAMIC_SHARED_BYTES, load_functions
-from tilewright.tuner.runtime.errors import LaunchError, WrongDeviceError
+from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.workspaces import capture_id
 
@@ -109,11 +110,7 @@ class FamilyLaunches:
         number = mine.context_id.value
         with self._lock:
             if number not in self._loaded:
-                ordinal = current_ordinal() or 0
-                if self._only not in {None, ordinal}:
-                    raise WrongDeviceError(
-                        f"this launcher is for cuda:{self._only}, but the current context is on cuda:{ordinal}"
-                    )
+                ordinal = launching_ordinal(self._only)
                 shared = shared_workspaces(number)
                 self._loaded[number] = LoadedFamily(self._kernel, self._family, self._source, ordinal, shared)
             return self._loaded[number]

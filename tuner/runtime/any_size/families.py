@@ -14,7 +14,7 @@ from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 
 Known = Callable[[Kernel, Problem, TargetDevice], Choice | None]
-"""What is known of one problem on a device model, predicted or measured; None for nothing."""
+"""The known configuration of a problem on a device model, predicted or measured; None where there is none."""
 
 
 USUAL_SIZES = (512, 2048, 128)
@@ -70,7 +70,7 @@ class Families:
         return default_choice(kernel, family.largest, place, is_usable=usable)
 
     def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice) -> FirstUse | None:
-        """What is to be checked of that choice when it is launched first; one check for all sizes."""
+        """The check of that choice at its first launch; one check for all sizes."""
         return self._first_use(kernel, family.largest, place, choice)
 
     def forget(self) -> None:

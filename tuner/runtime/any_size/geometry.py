@@ -22,7 +22,7 @@ class Panels:
 
 
 class Geometry:
-    """Of one configuration of a family. What was asked for once is kept."""
+    """Grids and workspaces of one configuration of a family, cached by size."""
 
     def __init__(self, kernel: Kernel, family: Family, configuration: Configuration) -> None:
         self._kernel, self._family, self._values = kernel, family, configuration.values
@@ -49,7 +49,7 @@ class Geometry:
         return found
 
     def workspace_bytes(self, size: int) -> int:
-        """What the workspace of the largest panel takes."""
+        """Bytes of the largest panel's workspace."""
         return self._variant.workspace_bytes(self._values, self._family.at(self.panels(size).size))
 
     def prepare(self, low: int, high: int) -> None:

@@ -11,7 +11,6 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime import arguments, dlpack
 from tilewright.tuner.runtime.any_size.cuda import FamilyLaunches
 from tilewright.tuner.runtime.any_size.host import HostFamilyLaunches
@@ -22,7 +21,7 @@ from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError
 from tilewright.tuner.runtime.forks import ForkSafeLock
-from tilewright.tuner.runtime.launcher import Launcher, given_arrays, place_of, resolved, stream_handle
+from tilewright.tuner.runtime.launcher import Launcher, device_or_default, given_arrays, place_of, stream_handle
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Layout
 
@@ -132,7 +131,7 @@ class AnySizeLauncher:
         layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
-        found = self._source.ranges(self.kernel, self.family, place_of(self._device(where)))
+        found = self._source.ranges(self.kernel, self.family, place_of(device_or_default(where or self.device)))
         return found.ranges[found.number(self._size_of(layouts))].choice
 
     def prepare(self, device: str | None = None) -> None:
@@ -141,13 +140,13 @@ class AnySizeLauncher:
         No launch of any size has to compile, look up or allocate afterwards, but for the first on another stream, which
         allocates a workspace.
         """
-        name = self._device(device)
+        name = device_or_default(device or self.device)
         ordinal = int(name.partition(":")[2]) if name != "cpu" else 0
         self._launches(self.family, name).prepare(ordinal)
 
     def ranges(self, device: str | None = None) -> Ranges:
         """Which configuration serves which sizes on that device."""
-        return self._source.ranges(self.kernel, self.family, place_of(self._device(device)))
+        return self._source.ranges(self.kernel, self.family, place_of(device_or_default(device or self.device)))
 
     def pack(self, array: Any, *, stream: Any = None) -> PackedOperand:
         """Packs the operand once, for launches of every size; waits until that is done.
@@ -218,15 +217,6 @@ class AnySizeLauncher:
                     only = int(self.device.partition(":")[2]) if self.device else None
                     self._on[key] = FamilyLaunches(self.kernel, family, self._source, only)
             return self._on[key]
-
-    def _device(self, device: str | None) -> str:
-        named = device or self.device
-        try:
-            return resolved(named or "cuda")
-        except NoDeviceError:
-            if named:
-                raise
-            return "cpu"
 
 
 def _nothing(*_: Any) -> int:

@@ -18,7 +18,7 @@ def axis_of(tensor: Tensor, family: Family) -> int | None:
 
 
 class Places:
-    """Of the arrays of a family, in the kernel's order."""
+    """Offsets of a panel's rows in a family's arrays, in the kernel's order."""
 
     def __init__(self, kernel: Kernel, family: Family) -> None:
         one, two = (

@@ -1,4 +1,4 @@
-"""What a launcher of a family asks of a runtime."""
+"""The runtime as a family's launcher sees it."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ class RangeSource(Protocol):
         """The kernel's default for every size; raises LaunchError."""
 
     def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
-        """What is to be checked of that choice when it is launched first; None for nothing."""
+        """The check of that choice at its first launch; None where none is needed."""

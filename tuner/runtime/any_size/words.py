@@ -1,4 +1,4 @@
-"""What the driver is told of a launch of a family: made once, filled in for each size."""
+"""Arguments of a family's launches: made once, filled in for each size."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tilewright.tuner.runtime.workspaces import use_of, zeroed
 
 
 class SharedWorkspaces:
-    """Those of one context, which is current whenever this is used."""
+    """Workspaces of one context, which is current whenever this is used."""
 
     def __init__(self) -> None:
         self._by_use: dict[tuple[int, int], tuple[int, int]] = {}
@@ -51,5 +51,5 @@ class SharedWorkspaces:
 
 @cache
 def shared_workspaces(_context_id: int) -> SharedWorkspaces:
-    """Those of the context with that id."""
+    """The workspaces of the context with that id."""
     return SharedWorkspaces()

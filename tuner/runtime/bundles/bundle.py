@@ -137,7 +137,7 @@ class Bundle:
 
 
 def _launch(facts: Mapping[str, Any]) -> CompiledLaunch | None:
-    """What the compiler of the cubin decided, where the bundle says so; raises BrokenBundleError."""
+    """The compiler's decisions about the cubin's launch, where the bundle has them; raises BrokenBundleError."""
     stated = facts.get("compiled_launch")
     try:
         return None if stated is None else CompiledLaunch(**stated)

@@ -53,7 +53,7 @@ class CheckedFolder:
 
 
 def made_line(moment: datetime) -> str:
-    """What a signed folder's sums begin with, for a moment in UTC."""
+    """The first line of a signed folder's checksums, for a moment in UTC."""
     return f"# made {moment:%Y-%m-%dT%H:%M:%SZ}\n"
 
 

@@ -1,4 +1,4 @@
-"""What a launcher asks of a runtime."""
+"""The runtime as a launcher sees it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Chooses(Protocol):
         """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
-        """What `load` makes of it, or of the kernel's default where it cannot be used; raises LaunchError."""
+        """The result of `load` for the choice, or for the default where that cannot be used; raises LaunchError."""
 
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
-        """What is to be checked of that choice when it is launched first; None for nothing."""
+        """The check of that choice at its first launch; None where none is needed."""

@@ -66,7 +66,7 @@ class _NotPossibleError(Exception):
 
 
 def _finding(kernel: Kernel, problem: Problem, launch: Launched) -> Finding:
-    """What is wrong with the first kind of numbers that something is wrong with."""
+    """The first finding, over the kinds of numbers; None where all are right."""
     from tilewright.tuner.arrays import random_arrays, scalar_values  # noqa: PLC0415 - a launch needs none of this
     from tilewright.tuner.line_kinds import bound_width  # noqa: PLC0415
     from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415

@@ -30,14 +30,14 @@ State = Literal["waiting", "under way", "right", "wrong", "unchecked"]
 
 
 class Subject(NamedTuple):
-    """What one check is about."""
+    """The configuration and problem of one check."""
 
     problem: str  # its canonical text
     device_model: str
 
 
 class Finding(NamedTuple):
-    """What a check saw: how many components are wrong, and the first of them, if any."""
+    """A check's result: how many components are wrong, and the first of them, if any."""
 
     wrong: int = 0
     where: tuple[int, ...] = ()
@@ -107,7 +107,7 @@ class FirstUse:
                 self._listeners.append(WeakMethod(method))
 
     def settle(self, finding: Finding) -> None:
-        """What the check found; a wrong configuration is withdrawn at once, in the whole process."""
+        """The check's finding; a wrong configuration is withdrawn at once, in the whole process."""
         with self._lock:
             was_wrong = self.state == "wrong"
             if was_wrong:
@@ -134,7 +134,7 @@ LISTENERS: list[Callable[[FirstUse, Finding], None]] = []
 
 
 class FirstUses:
-    """Those of one runtime, which hears of what is `withdrawn`. `is_on` None: as the setting says."""
+    """The first uses of one runtime, whose `withdrawn` is called for wrong ones. `is_on` None: as the setting says."""
 
     def __init__(self, withdrawn: Callable[[FirstUse, Finding], None], *, is_on: bool | None = None) -> None:
         self.is_on = is_enabled() if is_on is None else is_on

@@ -201,7 +201,7 @@ class CheckedLaunch:
             self._enqueue(self._check.after)
 
     def abandon(self) -> None:
-        """The launch failed."""
+        """Gives the check up, because the launch failed."""
         self._check.abandon(is_enqueued=bool(self._check.before))
 
     def _enqueue(self, steps: Sequence[_Step]) -> None:

@@ -77,7 +77,7 @@ class RowsOf:
     def compare(
         self, given: Mapping[str, Array], outputs: Mapping[str, Array], scalars: Mapping[str, float], width: float
     ) -> Finding:
-        """What is wrong with these rows; `given`: those of what the launch read, as they were before it.
+        """The finding on these rows; `given`: the rows that the launch read, as they were before it.
 
         `width`: how many times as wide the bounds are as verification's.
         """
@@ -127,7 +127,7 @@ class HostRows:
         self._scalars = dict(zip(names, scalars, strict=True))
 
     def after(self, addresses: Sequence[int], width: float = 1.0) -> Finding:
-        """What is wrong with the rows that the launch has written, by bounds so many times as wide."""
+        """The finding on the rows that the launch has written, by bounds so many times as wide."""
         places = zip(self._kernel.tensors, addresses, strict=True)
         written = [(tensor, at) for tensor, at in places if tensor.role != "input"]
         outputs = {tensor.name: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in written}

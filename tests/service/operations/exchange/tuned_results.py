@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
+from found import find_best
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations import registry
+from tilewright.service.operations.exchange.import_document import import_document
+from tilewright.service.operations.exchange.incoming import ImportOptions
+from tilewright.service.operations.exchange.report import ImportAnswer, Reason
 from tilewright.service.operations.jobs.record_trial import configuration_hash
+from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.devices.device import DeviceModel, Environment
@@ -130,3 +137,19 @@ class Results:
         self.session.add(row)
         self.session.flush()
         return row
+
+
+LAB = ImportOptions(origin="lab-7")
+
+
+def take(document: Any, *, dry_run: bool = False, target: ImportOptions = LAB) -> ImportAnswer:
+    return import_document(json.dumps(document).encode(), target, dry_run=dry_run)
+
+
+def best(shape=SHAPE):
+    with transaction() as session:
+        return find_best(session, "gemm", MODEL.slug, shape)
+
+
+def pointers(answer: ImportAnswer, reason: Reason) -> list[str]:
+    return [row.pointer for row in answer.rows if row.reason is reason]

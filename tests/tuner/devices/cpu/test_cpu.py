@@ -52,7 +52,7 @@ class TestCpuDevice(DeviceContract):
         device.close()
 
     def hurry(self, bench):
-        bench.run_timeout_s = HUNG_AFTER_S
+        bench.runner.run_timeout_s = HUNG_AFTER_S
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ class TestCpuDevice(DeviceContract):
 )
 def test_the_log_says_what_a_bug_did(bench, variant, outcome, words):
     if outcome is Outcome.TIMED_OUT:
-        bench.run_timeout_s = HUNG_AFTER_S
+        bench.runner.run_timeout_s = HUNG_AFTER_S
     found, log = outcome_of(bench, configuration(variant))
     assert (found, words in log) == (outcome, True), log
 
@@ -175,7 +175,7 @@ def test_a_sampling_process_that_dies_at_work_is_the_trial_s_failure(bench):
 
 def test_a_sampling_process_that_hangs_is_killed(bench):
     program = bench.compile(configuration("endless"))
-    bench.run_timeout_s = HUNG_AFTER_S
+    bench.runner.run_timeout_s = HUNG_AFTER_S
     with pytest.raises(TrialFailure) as caught:
         bench.sample(program, "warm", 1)
     assert caught.value.outcome is Outcome.TIMED_OUT
@@ -218,7 +218,7 @@ def test_times_repeat(bench):
 
 def test_a_hung_kernel_is_killed_on_time(bench):
     program = bench.compile(configuration("endless"))
-    bench.run_timeout_s = HUNG_AFTER_S
+    bench.runner.run_timeout_s = HUNG_AFTER_S
     started = time.monotonic()
     with pytest.raises(TrialFailure):
         bench.verify(program)

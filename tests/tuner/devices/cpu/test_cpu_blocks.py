@@ -10,7 +10,7 @@ import pytest
 from contracts.device import outcome_of
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
-from tilewright.tuner.devices.cpu import bench as cpu_bench
+from tilewright.tuner.devices.cpu import runner as cpu_runner
 from tilewright.tuner.devices.cpu.compile import blocks_may_meet
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cpu.process import output_of
@@ -24,8 +24,8 @@ extern "C" __global__ void row_sum(const REAL* x, REAL* y) { y[blockIdx.x] = get
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setattr(cpu_bench, "_WORK_OF_A_PROCESS", 1)
-    monkeypatch.setattr(cpu_bench.os, "sched_getaffinity", lambda _pid: set(range(5)))
+    monkeypatch.setattr(cpu_runner, "_WORK_OF_A_PROCESS", 1)
+    monkeypatch.setattr(cpu_runner.os, "sched_getaffinity", lambda _pid: set(range(5)))
     device = CpuDevice(run_timeout_s=60.0)
     yield device
     device.close()
@@ -35,9 +35,11 @@ def test_each_process_runs_its_part_of_the_blocks_and_one_array_holds_all_result
     (tmp_path / "good.cu").write_text(WHO)
     bench = device.bench(replace(ROW_SUM, folder=tmp_path), PROBLEM, seed=7)
     program = bench.compile(configuration("good"))
-    output_of(bench._command(program, f"verify {bench._processes(program)} 255 0", "out"), 60.0)
+    task = f"verify {bench.runner.processes(program)} 255 0"
+    command = bench.runner.command(program, task, "out", bench._sources, bench._scalars)
+    output_of(command, 60.0)
     for launch in (0, 1):
-        found = np.fromfile(bench._results_folder / f"out.{ROW_SUM.output.name}.{launch}", np.float32)
+        found = np.fromfile(bench.runner.results_folder / f"out.{ROW_SUM.output.name}.{launch}", np.float32)
         assert sorted(Counter(found).values()) == [7, 7, 7, 8, 8]
         assert np.array_equal(found[5:], found[:-5])
     bench.close()
@@ -78,8 +80,8 @@ def test_blocks_that_may_read_what_others_write_stay_in_one_process(source, may_
 def test_little_work_stays_in_one_process(device, monkeypatch):
     bench = device.bench(ROW_SUM, PROBLEM, seed=7)
     program = bench.compile(configuration("good"))
-    assert bench._processes(program) == 5
-    assert bench._processes(replace(program, workspace_bytes=16)) == 1
-    monkeypatch.setattr(cpu_bench, "_WORK_OF_A_PROCESS", 1e8)
-    assert bench._processes(program) == 1
+    assert bench.runner.processes(program) == 5
+    assert bench.runner.processes(replace(program, workspace_bytes=16)) == 1
+    monkeypatch.setattr(cpu_runner, "_WORK_OF_A_PROCESS", 1e8)
+    assert bench.runner.processes(program) == 1
     bench.close()

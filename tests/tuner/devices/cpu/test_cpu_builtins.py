@@ -11,6 +11,7 @@ import pytest
 from contracts.builtins import BUILTINS, INPUTS, TYPES, operands
 from contracts.device import outcome_of
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
+from contracts.variant import needs_nvrtc
 
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, find_compiler, translation_unit
@@ -131,7 +132,7 @@ def test_a_builtin_has_the_documented_values(number, results):
     assert not wrong
 
 
-@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
+@needs_nvrtc
 def test_all_of_them_compile_for_a_gpu():
     image, _ = nvrtc.compile_cubin(probe_source(), ("--gpu-architecture=sm_90", "--std=c++17", "--Ofast-compile=max"))
     assert image

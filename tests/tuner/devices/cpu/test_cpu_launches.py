@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.kernels.kernel import Kernel, Launch, Preparation, Tensor, Variant, shape_of
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.cpu import bench as cpu_bench
+from tilewright.tuner.devices.cpu import runner as cpu_runner
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.outcome import Outcome
@@ -62,8 +62,8 @@ def kernel_in(folder, source=SOURCE):
 
 @pytest.mark.parametrize("n", sorted(KEEPS))
 def test_a_launch_finds_what_those_before_it_wrote_also_with_several_processes(tmp_path, monkeypatch, n):
-    monkeypatch.setattr(cpu_bench, "_WORK_OF_A_PROCESS", 1)
-    monkeypatch.setattr(cpu_bench.os, "sched_getaffinity", lambda _pid: set(range(3)))
+    monkeypatch.setattr(cpu_runner, "_WORK_OF_A_PROCESS", 1)
+    monkeypatch.setattr(cpu_runner.os, "sched_getaffinity", lambda _pid: set(range(3)))
     flag = f"#define WORKSPACE {KEEPS[n]}\n"
     # Without a workspace there is no parameter for it either.
     text = flag + (SOURCE if KEEPS[n] else SOURCE.replace(", unsigned char* workspace", "").replace("workspace)", "z)"))
@@ -71,7 +71,7 @@ def test_a_launch_finds_what_those_before_it_wrote_also_with_several_processes(t
     problem, configuration = kernel.problem({"n": n}), Configuration.of("plain", {})
     bench = device.bench(kernel, problem, seed=1)
     try:
-        assert bench._processes(bench.compile(configuration)) == (1 if KEEPS[n] else 3)
+        assert bench.runner.processes(bench.compile(configuration)) == (1 if KEEPS[n] else 3)
         evaluation = bench.evaluate(configuration, "warm")
         assert evaluation.outcome is Outcome.MEASURED, evaluation.log
     finally:

@@ -1,14 +1,13 @@
 """How many launches make a sample, as the CUDA bench finds out; the GPU is made, with a host that is slow at times."""
 
-import contextlib
 import math
 
 import pytest
 
-from tilewright.tuner.devices.cuda.bench import SAMPLE_MS, CudaBench
 from tilewright.tuner.devices.cuda.executable import CudaExecutable
+from tilewright.tuner.devices.cuda.sampling import SAMPLE_MS, Sampler
+from tilewright.tuner.outcome import Resources
 
-KIND = "normal"
 PYTHON_MS = 0.02  # between two calls that enqueue something
 
 
@@ -19,9 +18,11 @@ class MadeGpu:
         self.launch_ms, self.stalls = launch_ms, dict(stalls)
         self.launches, self.calls, self.graphs = 0, 0, []
 
-    @contextlib.contextmanager
-    def launching(self):
-        yield
+    def allocate(self, size):
+        return size
+
+    def fill(self, address, size, value):
+        pass
 
     def enqueue(self):
         self.launches += 1
@@ -51,21 +52,12 @@ class MadeGraph:
         self.is_closed = True
 
 
-class MadeArrays:
-    kinds = (KIND,)
-
-    def use(self, kind):
-        assert kind == KIND
-
-
 def sampled(launch_ms, count=3, *, verifying_ms=None, stalls=()):
     """The samples, the executable and the device."""
     gpu = MadeGpu(launch_ms, stalls)
-    bench = CudaBench.__new__(CudaBench)
-    bench.device, bench.arrays, bench._executables = gpu, MadeArrays(), []
-    executable = bench.executable(gpu.enqueue)
+    executable = CudaExecutable(gpu.enqueue, Resources(), 0.0)
     executable.is_loaded, executable.launch_ms = True, launch_ms if verifying_ms is None else verifying_ms
-    return bench.sample(executable, "warm", count), executable, gpu
+    return Sampler(gpu, None, 32).warm_ms(executable, count), executable, gpu
 
 
 @pytest.mark.parametrize("launch_ms", [0.0023, 0.0059, 0.05, 0.19])

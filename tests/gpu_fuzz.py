@@ -1,6 +1,6 @@
 """Random problems, configurations, views and kinds of numbers, judged by PyTorch in float64.
 
-    python benchmarks/gpu_fuzz.py [--minutes 5] [--seed 1] [--kernel gemm] [--variant wpt] [--device cpu] [--out FILE]
+    python tests/gpu_fuzz.py [--minutes 5] [--seed 1] [--kernel gemm] [--variant wpt] [--device cpu] [--out FILE]
 
 Every variant in turn gets a random problem that it serves and a random configuration of it, and is launched by the
 launcher on tensors between guards, with some kinds of numbers: twice with each, on poisoned outputs. The oracles
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import os
 import random
@@ -25,12 +26,12 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-from documents.file import now, write
 from fuzz.cases import Case, random_case
 from fuzz.launches import CaseOnDevice, Check, PosedOtherwiseError
 from fuzz.oracles import BOUNDS, ORACLES
@@ -195,7 +196,7 @@ def main() -> int:
     driver = driver_version() if is_gpu else ""
     turns = chosen_turns(arguments.kernel or sorted(ORACLES), arguments.variant, place.limits)
     torch.backends.cudnn.enabled = False  # by transforms one NaN would be everywhere
-    tally, begun = Tally(), now()
+    tally, begun = Tally(), datetime.now(UTC).isoformat(timespec="seconds")
     status = "ended"
     try:
         run(turns, arguments, place.limits, tally)
@@ -209,12 +210,12 @@ def main() -> int:
         f"configurations, {tally.checked.total()} checks, {tally.wrong.total()} wrong; {status}"
     )
     if arguments.out:
-        document = {"command": shlex.join(["python", "benchmarks/gpu_fuzz.py", *sys.argv[1:]]), "begun": begun}
+        document = {"command": shlex.join(["python", "tests/gpu_fuzz.py", *sys.argv[1:]]), "begun": begun}
         document |= {"device": name, "driver": driver, "torch": torch.__version__, "status": status}
         document |= {"seed": arguments.seed, "bounds": BOUNDS, "rows": tally.rows()}
         kinds = {kind: [*counts, as_json(worst)] for kind, (*counts, worst) in tally.kinds.items()}
         document |= {"kinds": kinds, "failures": tally.failures[:MOST_FAILURES]}
-        write(arguments.out, document)
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return int(bool(tally.failures))
 
 

@@ -1,7 +1,7 @@
 """Launches a few configurations of every variant at small shapes, in one process, for compute-sanitizer.
 
-    compute-sanitizer --tool memcheck --error-exitcode 9 python benchmarks/sanitize.py [--kernel gemm] [--count 3]
-    compute-sanitizer --tool racecheck --error-exitcode 9 python benchmarks/sanitize.py [--variant register]
+    compute-sanitizer --tool memcheck --error-exitcode 9 python tests/sanitize.py [--kernel gemm] [--count 3]
+    compute-sanitizer --tool racecheck --error-exitcode 9 python tests/sanitize.py [--variant register]
 
 Each variant meets its configurations at as many different problems: other shapes, dtypes and options. What they are
 compiled to is made ahead, by processes that the sanitizer leaves alone, and kept for the next tool.

@@ -1,6 +1,6 @@
 """Checks every variant, dtype and option of the kernels on this machine's GPU.
 
-    python benchmarks/gpu_check.py [--compiler nvrtc|pycuda] [--configurations 3] [--kernel gemm]
+    python tests/gpu_check.py [--compiler nvrtc|pycuda] [--configurations 3] [--kernel gemm]
 
 Exit status 1 when anything failed. The counts come last.
 """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gpu_check
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
@@ -8,13 +9,8 @@ from tilewright.kernels.own import limits_of
 HOPPER = limits_of((9, 0))
 
 
-@pytest.fixture(scope="module")
-def gpu_check(benchmark_module):
-    return benchmark_module("gpu_check")
-
-
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
-def test_twelve_shapes_bring_every_variant_to_problems_that_it_serves(gpu_check, kernel):
+def test_twelve_shapes_bring_every_variant_to_problems_that_it_serves(kernel):
     assert len(gpu_check.shapes(kernel)) == 12
     problems = list(gpu_check.problems(kernel))
     for variant in kernel.variants:

@@ -6,26 +6,18 @@ import random
 import shutil
 
 import pytest
+from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 
 torch = pytest.importorskip("torch")
 
-HOPPER = Limits(
-    compute_capability=(9, 0),
-    multiprocessors=132,
-    memory_bytes=140 << 30,
-    max_shared_bytes=227 << 10,
-    shared_bytes_per_multiprocessor=228 << 10,
-)
+import gpu_fuzz  # noqa: E402
+from fuzz import launches, numbers, oracles  # noqa: E402
+from fuzz.cases import Case, random_case  # noqa: E402
+
 NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 1})
-
-
-@pytest.fixture(scope="module")
-def fuzz(benchmark_module):
-    return benchmark_module("gpu_fuzz")
 
 
 @pytest.fixture(autouse=True)
@@ -34,21 +26,20 @@ def caches(tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gemm", "softmax", "linear_quantized"])
-def test_every_variant_gets_a_problem_that_it_serves_and_the_same_for_the_same_seed(benchmark_module, name):
-    drawn, kernel = benchmark_module("fuzz.cases").random_case, catalogue().get(name)
+def test_every_variant_gets_a_problem_that_it_serves_and_the_same_for_the_same_seed(name):
+    kernel = catalogue().get(name)
     for variant in kernel.variants:
         if variant.name in {"tensor_fp64", "tensor3xtf32_sliced"}:
             continue  # seconds
-        case = drawn(kernel, variant, HOPPER, random.Random("1 a"))
-        assert case == drawn(kernel, variant, HOPPER, random.Random("1 a"))
+        case = random_case(kernel, variant, H200, random.Random("1 a"))
+        assert case == random_case(kernel, variant, H200, random.Random("1 a"))
         assert case.configuration.variant == variant.name
-        assert variant.admits(case.problem, HOPPER)
-        assert variant.space().violated(case.configuration.values, case.problem, HOPPER) is None
+        assert variant.admits(case.problem, H200)
+        assert variant.space().violated(case.configuration.values, case.problem, H200) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_factors_of_every_kind_are_of_the_dtype_and_lie_along_the_axis(benchmark_module, dtype):
-    numbers = benchmark_module("fuzz.numbers")
+def test_factors_of_every_kind_are_of_the_dtype_and_lie_along_the_axis(dtype):
     drawn, kind_of = numbers.Numbers("cpu", 3), getattr(torch, dtype)
     for kind in numbers.FACTORS:
         for place, axis in ((0, 1), (1, 0)):
@@ -62,9 +53,9 @@ def test_factors_of_every_kind_are_of_the_dtype_and_lie_along_the_axis(benchmark
     assert exponents.max() - exponents.min() > numbers.REACH[kind_of]
 
 
-def checks(benchmark_module, kernel, case, kinds=None):
+def checks(kernel, case, kinds=None):
     """What is found for each kind of numbers."""
-    placed = benchmark_module("fuzz.launches").CaseOnDevice(kernel, case, "cpu", 7)
+    placed = launches.CaseOnDevice(kernel, case, "cpu", 7)
     return {kind: placed.check(kind) for kind in kinds or placed.kinds}
 
 
@@ -79,10 +70,10 @@ VIEWS = {"batch": 2, "lda": 12, "ldb": 40, "ldc": 9, "stride_a": 0}
         ({"m": 6, "n": 5, "k": 33}, "bfloat16", {"trans_a": True, "packed_b": True, "output": "float32"}),
     ],
 )
-def test_a_right_kernel_is_right_for_every_kind_in_views_and_packed(benchmark_module, shape, dtype, options):
+def test_a_right_kernel_is_right_for_every_kind_in_views_and_packed(shape, dtype, options):
     kernel = catalogue().get("gemm")
-    case = benchmark_module("fuzz.cases").Case(kernel.problem(shape, dtype, options), NAIVE)
-    found = checks(benchmark_module, kernel, case)
+    case = Case(kernel.problem(shape, dtype, options), NAIVE)
+    found = checks(kernel, case)
     assert not {kind: check for kind, check in found.items() if not check.is_right}
     assert all(check.findings.judged > 0 for kind, check in found.items() if kind != "large")
 
@@ -102,17 +93,17 @@ def faulty(tmp_path, old, new):
         ("column >= N) return", "column >= N - 1) return", {"normal"}),
     ],
 )
-def test_a_wrong_kernel_is_found_out(benchmark_module, tmp_path, old, new, kinds):
+def test_a_wrong_kernel_is_found_out(tmp_path, old, new, kinds):
     kernel = faulty(tmp_path, old, new)
     assert new in "".join(kernel.source("naive"))
-    case = benchmark_module("fuzz.cases").Case(kernel.problem({"m": 5, "n": 7, "k": 9}), NAIVE)
-    found = checks(benchmark_module, kernel, case, kinds)
+    case = Case(kernel.problem({"m": 5, "n": 7, "k": 9}), NAIVE)
+    found = checks(kernel, case, kinds)
     assert all(not check.is_right for check in found.values())
 
 
-def test_writes_beside_the_output_are_found_out(benchmark_module):
-    launches, kernel = benchmark_module("fuzz.launches"), catalogue().get("gemm")
-    case = benchmark_module("fuzz.cases").Case(kernel.problem({"m": 5, "n": 7, "k": 9, "ldc": 9}), NAIVE)
+def test_writes_beside_the_output_are_found_out():
+    kernel = catalogue().get("gemm")
+    case = Case(kernel.problem({"m": 5, "n": 7, "k": 9, "ldc": 9}), NAIVE)
     placed = launches.CaseOnDevice(kernel, case, "cpu", 7)
     launch = placed.launcher
 
@@ -134,16 +125,14 @@ def test_writes_beside_the_output_are_found_out(benchmark_module):
         (-65533.4, float("inf"), True),
     ],
 )
-def test_only_what_rounds_to_infinity_may_be_infinite(benchmark_module, right, got, is_wrong):
-    oracles = benchmark_module("fuzz.oracles")
+def test_only_what_rounds_to_infinity_may_be_infinite(right, got, is_wrong):
     one = torch.tensor([right], dtype=torch.float64)
     expected = oracles.Right(one, torch.full_like(one, 1e-3), one.abs())
     findings = oracles.judged(torch.tensor([got], dtype=torch.float16), expected, torch.float16, is_whole=False)
     assert bool(findings.wrong) == is_wrong
 
 
-def test_numbers_near_the_end_of_every_dtype_are_judged(benchmark_module):
-    oracles = benchmark_module("fuzz.oracles")
+def test_numbers_near_the_end_of_every_dtype_are_judged():
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         one = torch.ones(1, dtype=torch.float64)
         right = oracles.Right(one, torch.full_like(one, 1e-9), one)
@@ -151,8 +140,8 @@ def test_numbers_near_the_end_of_every_dtype_are_judged(benchmark_module):
 
 
 @pytest.mark.parametrize(("dtype", "options"), [("float32", {"accuracy": "tf32"}), ("float16", {})])
-def test_subnormal_factors_are_as_coarse_as_tensor_cores_have_them(benchmark_module, dtype, options):
-    oracles, problem = benchmark_module("fuzz.oracles"), catalogue().get("gemm").problem
+def test_subnormal_factors_are_as_coarse_as_tensor_cores_have_them(dtype, options):
+    problem = catalogue().get("gemm").problem
     kind = getattr(torch, dtype)
     a = torch.full((1, 8), 3 * torch.finfo(kind).smallest_normal * 2.0**-9, dtype=kind)
     b, c = torch.ones((8, 1), dtype=kind), torch.zeros((1, 1), dtype=kind)
@@ -162,18 +151,18 @@ def test_subnormal_factors_are_as_coarse_as_tensor_cores_have_them(benchmark_mod
     assert float(right.bound / right.value) > 30 * float(normal.bound / normal.value)
 
 
-def test_a_run_says_what_it_checked(fuzz, monkeypatch, capsys):
-    tally = fuzz.Tally()
+def test_a_run_says_what_it_checked(monkeypatch, capsys):
+    tally = gpu_fuzz.Tally()
     options = argparse.Namespace(seed=1, device="cpu", kinds=2, minutes=0.0)
-    limits = fuzz.host.host_place().limits
-    monkeypatch.setattr(fuzz, "cases", lambda *_, **__: iter([(fuzz.random_case(*GEMV, limits, random.Random(5)), "")]))
-    fuzz.run([("gemv", "naive")], options, limits, tally)
+    limits = gpu_fuzz.host.host_place().limits
+    monkeypatch.setattr(gpu_fuzz, "cases", lambda *_, **__: iter([(random_case(*GEMV, limits, random.Random(5)), "")]))
+    gpu_fuzz.run([("gemv", "naive")], options, limits, tally)
     [row] = tally.rows()
     assert (row["kernel"], row["variant"], row["configurations"], row["checks"], row["wrong"]) == (
         *("gemv", "naive", 1, 2, 0),
     )
     assert "gemv" in tally.table()[1]
-    tally.fail(fuzz.random_case(*GEMV, limits, random.Random(5)), "it does not compile")
+    tally.fail(random_case(*GEMV, limits, random.Random(5)), "it does not compile")
     assert tally.rows()[0]["wrong"] == 1
     assert "does not compile" in capsys.readouterr().out
 
