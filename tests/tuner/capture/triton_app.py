@@ -1,8 +1,9 @@
 # ruff: noqa: T201, PLR0917 - a program, with kernels as they are written
-"""A program with Triton kernels as people write them, for Triton's interpreter; prints what it launched them with."""
+"""A program with Triton kernels as people write them, for a GPU or Triton's interpreter; prints what it launched."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -10,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+INTERPRETS = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETS else "cuda"
 LEAK = tl.constexpr(0.5)
 SCALE_LOG2 = 2.0
 
@@ -23,6 +26,7 @@ def timed(launch, quantiles=None):
 
 
 timed.count = 0
+BENCH = timed if INTERPRETS else None
 
 
 @triton.jit
@@ -36,7 +40,7 @@ def leaky(x):
         triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP": 8}, num_warps=4, num_stages=3),
     ],
     key=["M", "N", "K"],
-    do_bench=timed,
+    do_bench=BENCH,
 )
 @triton.heuristics({"EVEN_K": lambda args: args["K"] % args["BLOCK_K"] == 0})
 @triton.jit
@@ -87,7 +91,7 @@ def softmax(out, x, row_stride, n_cols, BLOCK_SIZE: tl.constexpr):
     key=["n"],
     reset_to_zero=["total"],
     prune_configs_by={"early_config_prune": lambda configs, named, **_: [c for c in configs if c.kwargs["ATOMIC"]]},
-    do_bench=timed,
+    do_bench=BENCH,
 )
 @triton.jit
 def summed(x, places, total, n, factor, B: tl.constexpr, ATOMIC: tl.constexpr):
@@ -101,25 +105,26 @@ def summed(x, places, total, n, factor, B: tl.constexpr, ATOMIC: tl.constexpr):
 
 
 def multiply(m, n, k):
-    a, b = torch.randn(m, k), torch.randn(n, k).t()
-    c = torch.empty(m, n)
+    a, b = torch.randn(m, k, device=DEVICE), torch.randn(n, k, device=DEVICE).t()
+    c = torch.empty(m, n, device=DEVICE)
     matmul[lambda meta: (triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)](
         a, b, c, None, m, n, k, a.stride(0), b.stride(1), c.stride(0), ACTIVATION="leaky", HAS_BIAS=False
     )
-    torch.testing.assert_close(c, torch.nn.functional.leaky_relu(a @ b, 0.5), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(c, torch.nn.functional.leaky_relu(a @ b, 0.5), atol=5e-2, rtol=2e-2)
 
 
 def main():
     torch.manual_seed(0)
     for shape in ((64, 48, 80), (32, 96, 64)):
         multiply(*shape)
-    x = torch.randn(9, 100)
+    x = torch.randn(9, 100, device=DEVICE)
     y = torch.empty_like(x)
     for _ in range(3):
         softmax[(9,)](y, x, x.stride(0), 100, BLOCK_SIZE=triton.next_power_of_2(100), num_warps=8)
     torch.testing.assert_close(y, torch.softmax(x, -1))
-    total, places = torch.zeros(1), torch.randint(0, 300, (1000,), dtype=torch.int32)
-    wide = torch.randn(300)
+    total = torch.zeros(1, device=DEVICE)
+    places = torch.randint(0, 300, (1000,), dtype=torch.int32, device=DEVICE)
+    wide = torch.randn(300, device=DEVICE)
     summed[lambda meta: (triton.cdiv(1000, meta["B"]),)](wide, places, total, 1000, 2.0)
     torch.testing.assert_close(total[0], 2 * wide[places.long()].sum(), atol=1e-3, rtol=1e-4)
     config = matmul.best_config

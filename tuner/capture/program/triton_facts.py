@@ -13,7 +13,7 @@ MOST_GRID_SAMPLES = 400
 """Configurations that the function of a grid is asked for, beside the one that is launched."""
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-_PLAIN_SCALES = (0.5, 2, 4)
+_SCALES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2, 4)
 
 
 class Frame:
@@ -107,6 +107,7 @@ def _tried(base: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, 
         {**base, name: max(1, int(value * scale))}
         for name, value in base.items()
         if name in names and not isinstance(value, bool)
-        for scale in _PLAIN_SCALES
+        for scale in _SCALES
     ]
-    return list(itertools.islice([dict(base), *whole, *near], MOST_GRID_SAMPLES))
+    small = {name: max(1, value // 8) if name in names and value > 1 else value for name, value in base.items()}
+    return list(itertools.islice([dict(base), small, *near, *whole], MOST_GRID_SAMPLES))

@@ -223,7 +223,8 @@ class Watcher:
         told, frame = function.facts["triton"], self.calls.frame
         passed = [bound[name] for name in told["passed"]]
         if not self.library.is_interpreted and not launches.rows:
-            launch.run(warmup=True)  # compiles now, and not between the events
+            compiled = launch.run(warmup=True)  # now, and not between the events
+            getattr(compiled, "_init_handles", lambda: None)()
 
         def between(start: Any, end: Any) -> Any:
             if start is None:

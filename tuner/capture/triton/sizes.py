@@ -16,7 +16,10 @@ MOST_TIMES = 4
 """Where a size is so many times an axis in the only launch there is, it follows from it; of several launches, any."""
 
 FEW = 4
-"""A size up to this is a number: the components of an element, say."""
+"""A size up to this is a number where it never varies: the components of an element, say."""
+
+FEWEST_PARTS = 8
+"""A size is that of another's parts where there are so many in every launch: fewer may be by chance."""
 
 
 @dataclass
@@ -68,9 +71,10 @@ class Sizes:
             for times in (*range(2, (16 if varied else MOST_TIMES) + 1), *((32, 64, 128, 256) if varied else ())):
                 forms.setdefault(tuple(times * one for one in column), f"{times} * {text}")
         for column, text in plain.items():
-            if varied:
-                for part in (2, 4, 8, 16, 32, 64, 128):
-                    forms.setdefault(tuple(-(-one // part) for one in column), f"-(-{text} // {part})")
+            for part in (2, 4, 8, 16, 32, 64, 128) if varied else ():
+                divided = tuple(-(-one // part) for one in column)
+                if min(divided) >= FEWEST_PARTS:
+                    forms.setdefault(divided, f"-(-{text} // {part})")
         return forms
 
     def power_expression(self, column: Column) -> str | None:
@@ -105,7 +109,7 @@ def axes_of(numbers: Mapping[str, Column], shapes: Mapping[str, Sequence[Column]
     _add_varying(sizes, named)
     for name, columns in shapes.items():
         for place, column in enumerate(columns):
-            if max(column) > FEW and min(column) >= 1 and not sizes.follows(column):
+            if (max(column) > FEW or len(set(column)) > 1) and min(column) >= 1 and not sizes.follows(column):
                 sizes.add(f"{name}_{place}" if len(columns) > 1 else f"{name}_size", column)
     _add_varying(sizes, numbers)
     if not sizes.axes:
