@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tilewright.service.cli.failure import CommandError
-from tilewright.tuner.start import run_watched
+from tilewright.tuner.start import RUN, run_watched
 
 
 def run(
@@ -17,7 +17,7 @@ def run(
 ) -> None:
     """Run a program whose triton.autotune takes what is tuned, in the place of its own search."""
     try:
-        status = run_watched(program, "TILEWRIGHT_RUN", {})
+        status = run_watched(program, RUN, {})
     except OSError as error:
         raise CommandError(f"{program[0]}: {error.strerror}") from error
     raise typer.Exit(status)
