@@ -32,6 +32,8 @@ class Tensor:
     `written`: of an output whose size depends on the configuration, such as a sum for each block, how many elements
     one writes; `shape` is what the largest needs. The kernel's check gets these elements alone, as a vector.
     `normalised`: each row is computed by itself, whatever its mean and its size, as by softmax or a norm.
+    `triton`: what Triton calls its elements, where they are of a type that NumPy has not: `i1` of bytes that are truth
+    values, `fp8e4nv`.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Tensor:
     texture: Texture | None = None
     written: Callable[[Values, Problem], int] | None = None
     normalised: bool = False
+    triton: str = ""
 
     def layout(self, problem: Problem) -> Layout:
         """The layout of the argument's elements in memory."""

@@ -29,7 +29,7 @@ from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture
-from tilewright.kernels.triton import TYPES, is_passed, is_triton, programs, sizes_of
+from tilewright.kernels.triton import TYPES, Named, constants_of, is_passed, is_triton, programs, sizes_of
 from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, ceil_div, covering
 
 MAX_AXIS = 2**31 - 1
@@ -253,6 +253,7 @@ class Kernel(DeclaredKernel):
                 macros[_word_macro(name, value)] = "1"
         macros |= {name: str(value) for name, value in configuration.items}
         if self.is_triton:
+            macros |= constants_of(self.variant(configuration.variant).constexprs(configuration.values, problem))
             macros |= sizes_of(self.source(configuration.variant), self.entry, problem.stated_shape, macros)
         return macros
 
@@ -285,6 +286,7 @@ __all__ = [
     "Kernel",
     "Launch",
     "Layout",
+    "Named",
     "Option",
     "OptionalAxis",
     "Preparation",

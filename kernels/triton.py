@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from tilewright.kernels.arguments import Argument, Scalar, Tensor
 from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Values
-from tilewright.kernels.variant import Launch, Variant, no_workspace
+from tilewright.kernels.variant import Launch, Variant, no_constexprs, no_workspace
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg")
 """Parameters that Triton's compiler takes; every other one is a constexpr of the function."""
@@ -35,6 +37,9 @@ TYPES = {
 }
 """Triton's name of a dtype."""
 
+ELEMENTS = {"i1": "bool", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
+"""Triton's names of types of one byte that NumPy has not, handled as uint8, and PyTorch's."""
+
 DIVISOR = 16
 """Triton compiles a variant of its own for integers, and for addresses in bytes, that are multiples of this."""
 
@@ -52,6 +57,59 @@ def programs(grid: Callable[[Values, Problem], Sequence[int]]) -> Callable[[Valu
         return Launch((x, y, z), (32 * values.get("num_warps", WARPS), 1, 1))
 
     return launch
+
+
+class Named(str):
+    """A type as Triton names it, such as fp16, or a function of the source: a constexpr that is no text."""
+
+    __slots__ = ()
+
+
+def constants_of(constexprs: Mapping[str, object]) -> dict[str, str]:
+    """The values of constexprs as definitions have them: as Python writes them, and names as they are."""
+    return {name: str(value) if isinstance(value, Named) else repr(value) for name, value in constexprs.items()}
+
+
+def next_power_of_2(number: int) -> int:
+    """As Triton has it: the power of two that is not less."""
+    return 1 << (int(number) - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class GivenArray:
+    """What a function under `triton.heuristics` may ask of an array that a launch is given."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """Its axes."""
+        return len(self.shape)
+
+    def size(self, axis: int | None = None) -> tuple[int, ...] | int:
+        """Of one axis, or of all."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def stride(self, axis: int | None = None) -> tuple[int, ...] | int:
+        """Of one axis, or of all."""
+        return self.strides if axis is None else self.strides[axis]
+
+    def numel(self) -> int:
+        """Its elements."""
+        return math.prod(self.shape)
+
+
+def given(arguments: Sequence[Argument], problem: Problem, others: Mapping[str, object]) -> dict[str, Any]:
+    """What `triton.heuristics` hands its functions: arguments and constexprs by name."""
+    named: dict[str, Any] = dict(others)
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            layout = argument.layout(problem)
+            named[argument.name] = GivenArray(layout.shape, layout.strides)
+        else:
+            named[argument.name] = argument.number(problem)
+    return named
 
 
 @dataclass(frozen=True)
@@ -137,7 +195,7 @@ def _fixed(argument: Scalar, problem: Problem) -> float | None:
 def _type_of(argument: Argument, problem: Problem) -> str:
     name = TYPES[argument.dtype_for(problem)]
     if isinstance(argument, Tensor):
-        return f"*{name}:{DIVISOR}"
+        return f"*{argument.triton or name}:{DIVISOR}"
     value = _fixed(argument, problem)
     if value == 1:
         return "1"
@@ -156,15 +214,16 @@ def flaws(
     if function is None:
         yield f"{variant.source} does not define {entry}: there must be a function of that name under @triton.jit"
         return
-    if len(function.passed) != len(arguments):
+    taken = [name for name in function.passed if name not in defined]
+    if len(taken) != len(arguments):
         names = ", ".join(argument.name for argument in arguments)
-        passed = ", ".join(function.passed)
+        passed = ", ".join(taken)
         yield (
-            f"{entry} takes {len(function.passed)} parameters that are not tl.constexpr ({passed}); "
+            f"{entry} takes {len(taken)} parameters that are not tl.constexpr ({passed}); "
             f"the declaration passes {len(arguments)}: {names}"
         )
     for parameter in variant.parameters:
-        if parameter.name not in (*function.constexprs, *OPTIONS):
+        if parameter.name not in (*function.constexprs, *OPTIONS) and variant.constexprs is no_constexprs:
             yield (
                 f"{variant.source}: the parameter {parameter.name} is neither a tl.constexpr of {entry} nor one of "
                 f"{', '.join(OPTIONS)}"

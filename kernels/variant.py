@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -104,6 +104,11 @@ def always(_values: Values, _problem: Problem) -> bool:
     return True
 
 
+def no_constexprs(_values: Values, _problem: Problem) -> Mapping[str, object]:
+    """None: a variant whose function has parameters and sizes alone."""
+    return {}
+
+
 def no_tensor_maps(_values: Values, _problem: Problem) -> tuple[TensorMap, ...]:
     """None: a variant whose source has pointers alone."""
     return ()
@@ -132,6 +137,9 @@ class Variant:
     `is_batch_invariant`: whether a row's result depends neither on how many rows there are nor on what others hold.
     `tensor_maps`: behind all other parameters the source has one for each, `const __grid_constant__ TensorMap`
     (ptx/tensor_map.cuh). Rows of these tensors, and matrices of a batch, begin at multiples of 16 bytes.
+    `constexprs`: what else a Triton function is compiled with, by name: truth values, words, None, numbers that follow
+    from values and problem, and types and functions as `Named`. A name of a parameter that is no tl.constexpr may be
+    among them; it is then none of the kernel's arguments.
     """
 
     name: str
@@ -156,6 +164,7 @@ class Variant:
     kept_bytes: Callable[[Problem], int] = lambda _problem: 0
     takes_size: Callable[[Problem], bool] = lambda _problem: False
     is_batch_invariant: Callable[[Values, Problem], bool] = lambda _values, _problem: False
+    constexprs: Callable[[Values, Problem], Mapping[str, object]] = no_constexprs
     most_at_once: int = 0  # of an axis at launch, which is otherwise cut into panels: its workspace would grow with it
     is_sound_at_launch: Callable[[Values, Problem, Limits], bool] = lambda _values, _problem, _limits: True
     doc: str = ""

@@ -97,6 +97,11 @@ COMMANDS = {
         "Tune a kernel for one problem, or for every size of an axis, such as m=1..8192. A worker does the measuring.",
     ),
     "best": Command("Tune and look up", "best:best", "Print the best known configuration, without measuring anything."),
+    "run": Command(
+        "Tune and look up",
+        "run:run",
+        "Run a program whose triton.autotune takes what is tuned, in the place of its own search.",
+    ),
     "tables": Command(
         "Tune and look up", "tables:app", "Tables: configurations for every size of an axis. Tune, show."
     ),
@@ -134,7 +139,7 @@ COMMANDS = {
     "capture": Command(
         "Devices and kernels",
         "capture:app",
-        "Capture: what a program launches through PyCUDA or CuPy. Run it, show, adopt.",
+        "Capture: what a program launches through Triton, PyCUDA or CuPy. Run it, show, adopt.",
     ),
     "kernels": Command("Devices and kernels", "kernels:app", "Kernels: list, show, source, check, new, adopt."),
     "export": Command("Export and import", "exchange:export", "Write this installation's results as a document."),

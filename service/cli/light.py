@@ -1,6 +1,7 @@
 """The command line of a light installation, which has NumPy and no web server: the standard library does.
 
-`best` asks an API, `record` watches a PyTorch program. Any other command says what to install for it.
+`best` asks an API, `record` watches a PyTorch program, `run` runs one with Triton on what is tuned. Any other command
+says what to install for it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import record_command
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.service import ApiCalls, refusal
+from tilewright.tuner.start import RUN, run_watched
 
 INSTALL = "pip install 'tilewright[service]'"
 LIMIT_S = 30.0
@@ -40,12 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of one command line, after running it."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     command = next((word for word in words if not word.startswith("-")), None)
-    if command not in {None, "best", "record"}:
+    if command not in {None, "best", "record", "run"}:
         sys.stderr.write(f"error `tilewright {command}` is not part of a light installation. Install it: {INSTALL}\n")
         return ExitCode.FAILED
     try:
         if command == "record":  # what comes behind it is another program's command line
             return record_command.main(words[words.index("record") + 1 :])
+        if command == "run":
+            return _run(words[words.index("run") + 1 :])
         given = _parser().parse_args(words)
         if command is None:
             _parser().print_help()
@@ -53,6 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _best(given)
     except SystemExit as ended:  # of argparse: help, version, usage
         return int(ended.code or 0)
+
+
+def _run(words: Sequence[str]) -> int:
+    """The program's exit code."""
+    program = [*words][words[:1] == ["--"] :]
+    if not program:
+        sys.stderr.write("error a program stands behind --: tilewright run -- python app.py\n")
+        return ExitCode.USAGE
+    try:
+        return run_watched(program, RUN, {})
+    except OSError as error:
+        sys.stderr.write(f"error {program[0]}: {error.strerror}\n")
+        return ExitCode.FAILED
 
 
 def _parser() -> _Parser:

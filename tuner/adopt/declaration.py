@@ -36,10 +36,10 @@ class Declaration:
 
     def __init__(self, record: Record, name: str, source: str) -> None:
         self._record, self._name, self._source = record, name, source
-        self._arguments = Arguments(record)
-        self._axes = axes_of(record)
+        self._arguments = self._read_arguments()
+        self._axes = self._found_axes()
         self._posed: Mapping[str, Sequence[int]] = record.get("posed", {})
-        self.is_for_any_size = is_for_any_size(record, self._axes)
+        self.is_for_any_size = self._follows_sizes()
         self.parts = self._parts()
         self._roles = [self._role(place, one) for place, one in enumerate(record["arguments"])]
         dtypes = {one["dtype"] for one in record["arguments"] if one["kind"] == "tensor"} & set(UNIT_ROUNDOFF)
@@ -56,6 +56,15 @@ class Declaration:
         kernel = f'KERNEL = Kernel(\n    name="{self._name}",\n' + "".join(f"    {line}\n" for line in declared) + ")\n"
         return f"{self._head(body + kernel)}\n\n{body}\n\n\n{kernel}"
 
+    def _read_arguments(self) -> Any:
+        return Arguments(self._record)
+
+    def _found_axes(self) -> dict[str, int]:
+        return axes_of(self._record)
+
+    def _follows_sizes(self) -> bool:
+        return is_for_any_size(self._record, self._axes)
+
     def _role(self, place: int, argument: Record) -> str:
         if argument["kind"] == "scalar":
             return ""
@@ -65,9 +74,8 @@ class Declaration:
             return "output"
         answer = self._record["answer"]
         is_answer = answer is not None and place < len(answer) and answer[place] is not None
-        return self._arguments.role(
-            place, argument, is_answer=is_answer, elements=self._elements if self._has_numbers else None
-        )
+        elements = self._elements if self._has_numbers else None
+        return str(self._arguments.role(place, argument, is_answer=is_answer, elements=elements))
 
     @property
     def _has_numbers(self) -> bool:
@@ -84,12 +92,14 @@ class Declaration:
         uses_math = "math." in body or "import math" in record["imports"]
         own = ["import math"] * uses_math + ["from pathlib import Path"] * ("FOLDER" in body)
         own += ["import numpy as np"] * uses_numpy
-        names = ["Kernel", "Launch", *[one for one in ("Scalar", "Tensor", "Texture") if f"{one}(" in body], "Variant"]
-        names += ["shape_of"] * ("shape_of(" in body)
+        names = ["Kernel", *[one for one in ("Launch", "Named", "Scalar", "Tensor", "Texture") if f"{one}(" in body]]
+        names += ["Variant", *[one for one in ("programs", "shape_of") if f"{one}(" in body]]
         space = ["Constraint"] * ("Constraint(" in body) + ["choice"] * ("choice(" in body)
         lines = [f'"""{self._name}: taken over from {origin_of(record)}."""', "", *own, *imports]
         lines += [f"from tilewright.kernels.kernel import {', '.join(names)}"]
         lines += [f"from tilewright.kernels.space import {', '.join(space)}"] if space else []
+        own_of_triton = [one for one in ("given", "next_power_of_2") if f"{one}(" in body]
+        lines += [f"from tilewright.kernels.triton import {', '.join(own_of_triton)}"] if own_of_triton else []
         lines += ["", "FOLDER = Path(__file__).parent"] if "FOLDER" in body else []
         for text in record["definitions"]:
             lines += ["", "" if text.startswith("def ") else None, text]
@@ -128,7 +138,7 @@ class Declaration:
     def _inputs(self) -> str:
         lines = []
         for name, role, one, _ in self._tensors():
-            contents = made(name, one["contents"], self._shape(one["shape"]))
+            contents = made(name, one["contents"], self._shape(one))
             if role != "output" and contents is not None and name not in self.zero_inputs:
                 lines.append(f'        "{name}": {contents},')
         if not lines:
@@ -163,9 +173,7 @@ class Declaration:
         lines = []
         for name, role, one, file in self._tensors():
             value = (
-                f'np.load(FOLDER / "{answer_file(name)}")'
-                if file
-                else made(name, one["contents"], self._shape(one["shape"]))
+                f'np.load(FOLDER / "{answer_file(name)}")' if file else made(name, one["contents"], self._shape(one))
             )
             if role != "input":
                 lines.append(f'        "{name}": {value},')
@@ -199,18 +207,17 @@ class Declaration:
             is_own = one.get("has_own_dtype", one["dtype"] != self._dtype or len(self._dtypes) > 1)
             own = "" if not is_own else f', dtype="{one["dtype"]}"'
             if one["kind"] == "scalar":
-                lines.append(f'    Scalar("{name}", {self._number(one["value"])}{own}),')
+                lines.append(f'    Scalar("{name}", {self._number(one)}{own}),')
             else:
                 if "texture" in one:
                     how = ", ".join(f"{key}={value!r}" for key, value in one["texture"].items())
                     own += f", texture=Texture({how})"
                 own += f", written=lambda c, p: {self.parts[name]}" if name in self.parts else ""
-                lines.append(
-                    f'    Tensor("{name}", "{self._roles[place]}", {self._shape_function(one["shape"])}{own}),'
-                )
+                own += self._of_layout(one)
+                lines.append(f'    Tensor("{name}", "{self._roles[place]}", {self._shape_function(one)}{own}),')
         lines += ["),", "variants=(", "    Variant(", f'        "adopted", "{self._source}", launch,', "        ("]
         for name, values in record["parameters"].items():
-            macro = macro_of(name, values)
+            macro = self._macro(name, values)
             is_own = macro == name
             default = record["default"][name] if is_own else values.index(record["default"][name])
             listed = ", ".join(map(str, values if is_own else range(len(values))))
@@ -227,7 +234,19 @@ class Declaration:
         if shared:
             p = "p" if "p.shape" in shared or "p.item_bytes" in shared else "_p"
             lines.append(f"        static_shared_bytes=lambda c, {p}: {shared},")
-        return [*lines, "    ),", "),"]
+        return [*lines, *self._of_variant(), "    ),", "),"]
+
+    @staticmethod
+    def _macro(name: str, values: Sequence[Any]) -> str:
+        return macro_of(name, values)
+
+    def _of_layout(self, _argument: Record) -> str:
+        """What else a tensor says: nothing, where it is dense."""
+        return ""
+
+    def _of_variant(self) -> list[str]:
+        """What else the variant says."""
+        return []
 
     @property
     def _has_answer(self) -> bool:
@@ -301,18 +320,20 @@ class Declaration:
         answers = zip(self._arguments.names, self._record["answer"] or (), strict=False)
         return kept | {file: answer_file(name) for name, file in answers if file}
 
-    def _number(self, value: float) -> str:
+    def _number(self, argument: Record) -> str:
+        value = argument["value"]
         axis = next((axis for axis, size in self._axes.items() if size == value and self.is_for_any_size), None)
         return f'lambda p: p.shape["{axis}"]' if axis else f"lambda _p: {number(value)}"
 
-    def _shape(self, shape: Sequence[int]) -> str:
+    def _shape(self, argument: Record) -> str:
+        shape = argument["shape"]
         followed = shape_in_axes(shape, self._axes) if self.is_for_any_size else None
         return f"({', '.join([*(followed or map(str, shape)), ''])})".replace(", )", ",)")
 
-    def _shape_function(self, shape: Sequence[int]) -> str:
-        text = self._shape(shape)
+    def _shape_function(self, argument: Record) -> str:
+        text = self._shape(argument)
         if "p.shape" not in text:
-            return f"shape_of({', '.join(map(str, shape))})"
+            return f"shape_of({', '.join(map(str, argument['shape']))})"
         axes = re.fullmatch(r'\(((?:p\.shape\["\w+"\],? ?)+)\)', text)
         named = re.findall(r'"\w+"', axes[1]) if axes else []
         return f"shape_of({', '.join(named)})" if named else f"lambda p: {text}"

@@ -25,9 +25,24 @@ def made(name: str, contents: Mapping[str, Any], shape: str) -> str | None:
         case {"kind": "normal", "mean": mean, "deviation": deviation}:
             return None if (mean, deviation) == (0, 1) else f"generator.normal({mean!r}, {deviation!r}, {shape})"
         case {"kind": "uniform", "low": low, "high": high}:
-            if (low, high) == (0, 1):
-                return f"generator.random({shape}, np.float32)"
-            return f"generator.uniform({low!r}, {high!r}, {shape})"
+            is_standard = (low, high) == (0, 1)
+            return (
+                f"generator.{f'random({shape}, np.float32)' if is_standard else f'uniform({low!r}, {high!r}, {shape})'}"
+            )
+    return _drawn_whole(contents, shape)
+
+
+def _drawn_whole(contents: Mapping[str, Any], shape: str) -> str:
+    """An expression that makes whole numbers, or draws from a few."""
+    match contents:
+        case {"kind": "integers", "low": low, "high": high}:
+            return f"generator.integers({low}, {high}, {shape}, endpoint=True)"
+        case {"kind": "choice", "values": values}:
+            return f"generator.choice([{', '.join(map(number, values))}], {shape})"
+        case {"kind": "permutation"}:
+            return f"generator.permutation(math.prod({shape})).reshape({shape})"
+        case {"kind": "places"}:
+            return f"np.arange(math.prod({shape})).reshape({shape})"
     raise ValueError(contents)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.triton import is_compiled_in
+from tilewright.kernels.triton import ELEMENTS, is_compiled_in
 from tilewright.tuner.runtime.views import READERS, Layout, contiguous_strides
 
 _PROBES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061)
@@ -38,12 +39,14 @@ def problem_of(kernel: Kernel, values: Sequence[Any], constexprs: Mapping[str, A
     numbers = {a.name: v for a, v in zip(kernel.arguments, values, strict=True) if isinstance(a, Scalar)}
     dtype = next((layouts[t.name].dtype for t in kernel.tensors if t.dtype is None), kernel.dtypes[0])
     try:
-        probe = kernel.problem(dict(zip(kernel.axes, _PROBES, strict=False)), dtype)
+        probes = dict(zip(kernel.axes, _PROBES, strict=False))
+        probe = replace(kernel, fault=lambda _problem: None).problem(probes, dtype)  # of any size
         sides = dict(_sides(kernel, probe, layouts, numbers))
         found = {axis: sides[number] for axis, number in probe.shape.items() if number in sides}
-        stated = {axis: constexprs[name] for axis in kernel.axes if (name := f"SHAPE_{axis.upper()}") in constexprs}
+        own = {name.lower(): value for name, value in constexprs.items() if type(value) is int}
+        stated = {axis: own[name] for axis in kernel.axes for name in (axis, f"shape_{axis}") if name in own}
         flags = {o.name: bool(constexprs[o.name.upper()]) for o in kernel.options if o.name.upper() in constexprs}
-        problem = kernel.problem(found | stated, dtype, flags)
+        problem = kernel.problem(stated | found, dtype, flags)
     except InvalidProblemError as error:
         raise NotPosedError(str(error)) from error
     _check(kernel, problem, layouts, numbers)
@@ -71,8 +74,15 @@ def _check(kernel: Kernel, problem: Problem, layouts: Mapping[str, Layout], numb
                 raise NotPosedError(f"{name} is {numbers[name]}, and {argument.number(problem)} in {problem}")
             continue
         layout, declared = layouts[name], argument.layout(problem)
-        if layout.dtype != argument.dtype_for(problem):
-            raise NotPosedError(f"{name} is {layout.dtype}, and {argument.dtype_for(problem)} in {problem}")
+        dtype = argument.dtype_for(problem)
+        if layout.dtype != (ELEMENTS[argument.triton] if argument.triton else dtype):
+            raise NotPosedError(f"{name} is {layout.dtype}, and {dtype} in {problem}")
         is_dense = layout.strides == contiguous_strides(layout.shape)
-        if not (is_dense and declared.is_dense and math.prod(layout.shape) == declared.elements):
+        is_same = _steps(layout.shape, layout.strides) == _steps(declared.shape, declared.strides)
+        if not (is_same or (is_dense and declared.is_dense and math.prod(layout.shape) == declared.elements)):
             raise NotPosedError(f"{name} has the shape {layout.shape} and other strides or sizes than in {problem}")
+
+
+def _steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Sizes and strides of the axes that have more than one index."""
+    return [(size, stride) for size, stride in zip(shape, strides, strict=True) if size > 1]

@@ -19,6 +19,7 @@ from tilewright.tuner.adopt.script.functions import UnclearError
 from tilewright.tuner.adopt.script.record import initialiser
 from tilewright.tuner.capture.capture import Capture, CaptureError
 from tilewright.tuner.capture.proposals import proposals
+from tilewright.tuner.capture.triton.adopt import adopted_triton
 from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type_of
 from tilewright.tuner.cuda_source.mangled import unmangled
 from tilewright.tuner.kernel_check.parameters import parameters_of
@@ -31,8 +32,12 @@ ANY_CONSTANT = re.compile(r"__constant__[^;={}()]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)*;
 
 def adopt_launch(capture: Capture, name: str, *, target: Path, others: Sequence[Path] = ()) -> Adopted:
     """Makes the folder in `target`; raises CaptureError and AdoptionError, and leaves nothing then."""
-    launch = _named(capture.launch(name))
+    launch: Mapping[str, Any] = capture.launch(name)
     with workplace(target) as (run, made):
+        if launch["library"] == "Triton":
+            (result,) = placed([adopted_triton(capture, launch, run, made, others)], target)
+            return result
+        launch = _named(launch)
         record = _record(launch, capture.folder, run)
         adopted = made_from(1, record, run, made, set(catalogue().by_name), others)
         if adopted.folder is None:

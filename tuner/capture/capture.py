@@ -146,7 +146,7 @@ def _nothing(words: str, made: Path) -> str:
         fix = "let them end by themselves (of a multiprocessing.Pool, call close and join)"
         return f"the processes of `{words}` that launch are killed before they end, and so write nothing: {fix}"
     if (made / "started").exists():
-        return f"`{words}` launched nothing through PyCUDA's SourceModule, CuPy's RawModule or RawKernel"
+        return f"`{words}` launched nothing through Triton, PyCUDA's SourceModule, CuPy's RawModule or RawKernel"
     return f"`{words}` starts no Python that takes PYTHONPATH (python -I and -E do not)"
 
 

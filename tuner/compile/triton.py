@@ -42,16 +42,17 @@ def _compiled(work: Compilation, folder: str) -> Any:
     import triton  # noqa: PLC0415 - takes a second, and the extra `triton`
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    function = getattr(loaded(work.source, work.file_name), work.entry)
+    module = loaded(work.source, work.file_name)
+    function = getattr(module, work.entry)
     while not isinstance(function, triton.runtime.JITFunction):  # under autotune or heuristics
         function = function.fn
     definitions = dict(work.definitions)
     values = {p.name: p.default for p in function.params if p.is_constexpr and p.has_default}
-    values |= constexprs([p.name for p in function.params if p.is_constexpr], definitions)
+    values |= constexprs([p.name for p in function.params], definitions, module)
     types = iter(work.signature)
     signature, attributes = {}, {}
     for place, parameter in enumerate(function.params):
-        if parameter.is_constexpr:
+        if parameter.is_constexpr or parameter.name in definitions:
             signature[parameter.name] = "constexpr"
             continue
         kind, _, divisor = next(types).partition(":")

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+RUN = "TILEWRIGHT_RUN"
+"""The variable that starts `tuner/autotune/program.py`."""
 
 
 def run_watched(command: Sequence[str], variable: str, instructions: Mapping[str, Any]) -> int:

@@ -67,10 +67,20 @@ def _capture(module: ModuleType) -> None:
     importlib.import_module(f"{CAPTURE}.start").watch(module, os.environ["TILEWRIGHT_CAPTURE"], PROCESS)
 
 
+def _run(_triton: ModuleType) -> None:
+    try:
+        program = importlib.import_module("tilewright.tuner.autotune.program")
+    except ImportError as error:
+        sys.stderr.write(f"tilewright run: triton.autotune stays as it is; this Python cannot import it ({error})\n")
+        return
+    program.start()
+
+
 PROCESS = os.getpid()
 WATCHED = {
     "TILEWRIGHT_RECORD": (("torch",), _record),
-    "TILEWRIGHT_CAPTURE": (("cupy", "pycuda.driver", "pycuda.compiler", "pycuda.gpuarray"), _capture),
+    "TILEWRIGHT_RUN": (("triton",), _run),
+    "TILEWRIGHT_CAPTURE": (("cupy", "pycuda.driver", "pycuda.compiler", "pycuda.gpuarray", "triton"), _capture),
 }
 """By the variable that asks for it: which modules are waited for, and what is called with each."""
 

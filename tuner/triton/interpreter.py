@@ -141,13 +141,15 @@ class _Launches:
         self._program, self._grid = program, grid
         self.arrays = [argument for argument in arguments if isinstance(argument, _Array)]
         self._arguments = arguments
-        function = getattr(loaded(program.source, program.file_name), program.entry)
+        module = loaded(program.source, program.file_name)
+        function = getattr(module, program.entry)
         while hasattr(function, "configs") or hasattr(function, "values"):  # autotune, heuristics
             function = function.fn
         read = function_of(program.source, program.entry)
         if read is None:
             raise ValueError(f"{program.entry} is not a function under @triton.jit")
-        self._names, self._constexprs = read.passed, constexprs(read.constexprs, program.definitions)
+        self._names = [name for name in read.passed if name not in program.definitions]
+        self._constexprs = constexprs([*read.constexprs, *read.passed], program.definitions, module)
         self._function = function
 
     def placed(self, *, at_end: bool) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import sys
 import traceback
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from tilewright.kernels.triton import OPTIONS, TYPES
+from tilewright.kernels.triton import OPTIONS
 
 _NAME = "tilewright_triton_source"
 
@@ -27,12 +28,16 @@ def loaded(source: str, file_name: str) -> ModuleType:
     return module
 
 
-def constexprs(names: Sequence[str], definitions: Mapping[str, str]) -> dict[str, Any]:
-    """The values of those constexprs that problem and configuration define: whole numbers, and a type for REAL."""
+def constexprs(
+    names: Sequence[str], definitions: Mapping[str, str], module: ModuleType | None = None
+) -> dict[str, Any]:
+    """The values of those constexprs that problem and configuration define; functions are those of the module."""
     import triton.language as tl  # noqa: PLC0415 - takes a second, and the extra `triton`
 
     def value(text: str) -> Any:
-        return tl.str_to_ty(text, None) if text in TYPES.values() else int(text)
+        if not text.isidentifier() or text in {"True", "False", "None"}:
+            return ast.literal_eval(text)
+        return getattr(module, text) if module is not None and hasattr(module, text) else tl.str_to_ty(text, None)
 
     return {name: value(definitions[name]) for name in names if name in definitions}
 

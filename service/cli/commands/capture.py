@@ -32,7 +32,9 @@ class WithProgram(TyperGroup):
         return parsed
 
 
-app = typer.Typer(cls=WithProgram, help="Capture: what a program launches through PyCUDA or CuPy. Run it, show, adopt.")
+app = typer.Typer(
+    cls=WithProgram, help="Capture: what a program launches through Triton, PyCUDA or CuPy. Run it, show, adopt."
+)
 
 CaptureOption = Annotated[Path, typer.Option("--capture", help="Folder of the capture.")]
 

@@ -47,7 +47,7 @@ def test_the_example_of_the_page_is_captured_shown_adopted_and_checked(run, prog
     ("words", "status", "line"),
     [
         (["--", sys.executable, "-c", "raise SystemExit(5)"], 5, "ended with status 5: nothing is kept of it"),
-        (["--", sys.executable, "-c", ""], 3, "launched nothing through PyCUDA's SourceModule"),
+        (["--", sys.executable, "-c", ""], 3, "launched nothing through Triton, PyCUDA's SourceModule"),
         (["--contents", "--contents-limit", "0.125", "--", sys.executable, "app.py"], 1, "limit of 0.125 MiB"),
         (["run", "--out", "no/such", "--", sys.executable, "app.py"], 1, "there is no folder"),
         (["show"], 2, "tilewright-capture holds no capture: make one: tilewright capture -- python app.py"),

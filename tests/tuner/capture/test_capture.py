@@ -143,7 +143,7 @@ def test_without_contents_any_size_may_be_asked_for(ran, tmp_path):
         ("import sys; sys.exit(7)", 7, "ended with status 7: nothing is kept of it"),
         (START + CALLED + "raise ValueError", 1, "ended with status 1"),
         (START + CALLED + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "ended with status 137"),
-        (START, 3, "launched nothing through PyCUDA's SourceModule, CuPy's RawModule or RawKernel"),
+        (START, 3, "launched nothing through Triton, PyCUDA's SourceModule, CuPy's RawModule or RawKernel"),
         (START + "import os\nif os.fork() == 0:\n    " + CALLED + "    os._exit(0)\nos.wait()\n" + MANY, 1, "forks"),
         (START + MANY + "import os\nif os.fork() == 0:\n    " + CALLED + "    os._exit(0)\nos.wait()\n", 1, "forks"),
         (

@@ -35,7 +35,7 @@ def described(array: Any, *, as_they_are: bool, file: Path, limit_bytes: int) ->
         value = float(flat[0]) if flat.dtype.kind == "f" else flat[0].item()
         return {"kind": "full", "value": value, "dtype": flat.dtype.name}
     if not as_they_are and sample.size > FEW and flat.dtype.kind == "f" and bool(np.isfinite(sample).all()):
-        drawn = _drawn(sample.astype(np.float64))
+        drawn = distribution(sample.astype(np.float64))
         if drawn is not None:
             return drawn
     seeded = drawn_again(flat) if flat.size >= LARGE else None
@@ -47,7 +47,7 @@ def described(array: Any, *, as_they_are: bool, file: Path, limit_bytes: int) ->
     return {"kind": "file", "file": file.name}
 
 
-def _drawn(sample: Any) -> dict[str, Any] | None:
+def distribution(sample: Any) -> dict[str, Any] | None:
     """The distribution that it looks drawn from, each element by itself."""
     noise = 5 / np.sqrt(sample.size)
     mean, deviation = float(sample.mean()), float(sample.std())

@@ -60,8 +60,8 @@ class Library(Protocol):
 class Row:
     """Launches of a function that look the same: in geometry, and in the kinds, dtypes and shapes of arguments."""
 
-    def __init__(self, geometry: Geometry, arguments: list[dict[str, Any]]) -> None:
-        self.geometry, self.arguments = geometry, arguments
+    def __init__(self, geometry: Geometry, arguments: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
+        self.geometry, self.arguments, self.facts = geometry, arguments, facts
         self.looked_at, self.timed, self.time_ms = 0, 0, 0.0  # each weighted by the launches that a look stands for
         self.constants: dict[str, str] = {}
         self.has_contents = False
@@ -183,9 +183,14 @@ class Recorder:
         geometry: Geometry,
         arguments: Sequence[Any],
         launch: Callable[[Any, Any], Any],
+        *,
         owner: Any = None,
+        describe: Callable[[], Mapping[str, Any]] = dict,
     ) -> Any:
-        """What the launch returns. It is called with two events to record, or with None twice."""
+        """What the launch returns. It is called with two events to record, or with None twice.
+
+        `describe`: what else is to be known of such launches, called once for each kind.
+        """
         if self.is_child:
             with contextlib.suppress(OSError):  # a process that outlived the capture
                 (self.contents.folder / "forked").touch()
@@ -196,7 +201,7 @@ class Recorder:
                 (self.contents.folder / "launched").touch()
             atexit.register(self.contents.when_it_ends)
         weight = launches.look(self._random.random())
-        row = self._row(launches, geometry, arguments)
+        row = self._row(launches, geometry, arguments, describe)
         row.looked_at += weight
         before = self._before(function, row, arguments, owner)
         self.settle()
@@ -207,11 +212,17 @@ class Recorder:
             self._keep(row, arguments, before)
         return result
 
-    def _row(self, launches: Launches, geometry: Geometry, arguments: Sequence[Any]) -> Row:
+    def _row(
+        self,
+        launches: Launches,
+        geometry: Geometry,
+        arguments: Sequence[Any],
+        describe: Callable[[], Mapping[str, Any]],
+    ) -> Row:
         described = [self.library.described(one) for one in arguments]
         key = (geometry, tuple((one["kind"], one.get("dtype"), one.get("shape")) for one in described))
         if key not in launches.rows:
-            launches.rows[key] = Row(geometry, [dict(one) for one in described])
+            launches.rows[key] = Row(geometry, [dict(one) for one in described], describe())
         return launches.rows[key]
 
     def _before(self, function: Function, row: Row, arguments: Sequence[Any], owner: Any) -> list[Any] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import with_cupy, with_pycuda
+from . import with_cupy, with_pycuda, with_triton
 from .recorder import Contents, Recorder
 
 RECORDERS: list[Recorder] = []
@@ -19,7 +19,11 @@ _drivers: list[with_pycuda.Driver] = []
 def watch(module: ModuleType, instructions: str, process: int) -> None:
     """Watches the module, which was just imported. `process`: the one that Python was started in."""
     name = module.__name__
-    if name in {"cupy", "pycuda.driver"}:
+    if name == "triton":
+        recorder = _recorder(with_triton.Triton(), instructions)
+        recorder.is_child = os.getpid() != process
+        with_triton.watch(recorder)
+    elif name in {"cupy", "pycuda.driver"}:
         recorder = _recorder(with_cupy.CuPy(module) if name == "cupy" else with_pycuda.PyCuda(module), instructions)
         recorder.is_child = os.getpid() != process
         if name == "cupy":
@@ -85,4 +89,5 @@ def _row(recorder: Recorder, function: Any, calls: int, row: Any, rows: Any) -> 
         "calls": round(of_row),
         "is_exact": len(rows) == 1,
         "time_ms": row.time_ms / row.timed * of_row if row.timed else None,
+        **row.facts,
     }

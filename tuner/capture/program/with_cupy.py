@@ -113,7 +113,7 @@ class Watcher:
             return result
 
         whole = (tuple(map(int, grid)), tuple(map(int, block)), shared)
-        return self.recorder.look(launches, watched[0], whole, arguments, between, watched[1])
+        return self.recorder.look(launches, watched[0], whole, arguments, between, owner=watched[1])
 
 
 def _kernel_class(cupy: Any, watcher: Watcher) -> Any:

@@ -248,7 +248,7 @@ class Driver:
                 del function._launch_kernel  # noqa: SLF001
 
         owner = getattr(function, "tilewright_module", None)
-        return self._recorder.look(launches, watched, geometry, arguments, between, owner)
+        return self._recorder.look(launches, watched, geometry, arguments, between, owner=owner)
 
 
 def watch(module: ModuleType, recorder: Recorder) -> Driver:

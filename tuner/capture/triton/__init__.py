@@ -1,0 +1,1 @@
+"""Captured launches of Triton functions as folders of kernels."""

@@ -1,0 +1,117 @@
+"""All captured launches of one Triton function that differ in sizes alone, and what follows from these sizes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewright.kernels.axes import Layout
+from tilewright.kernels.dtypes import is_integer
+from tilewright.tuner.capture.triton.grid import Term, grid_along
+from tilewright.tuner.capture.triton.sizes import Column, Sizes, axes_of
+from tilewright.tuner.capture.triton.space import Tuned, is_block, tuned
+
+Row = Mapping[str, Any]
+
+
+def launch_kind(row: Row) -> str:
+    """What launches have in common that differ in sizes alone."""
+    if row["library"] != "Triton":
+        return ""
+    told = row["triton"]
+    varying = {*told["heuristics"], *(name for one in told.get("configs") or () for name in one["values"])}
+    flags = {name: value for name, value in row["constexprs"].items() if type(value) is not int and name not in varying}
+    arguments = [(one["kind"], one.get("dtype"), len(one.get("shape", ()))) for one in row["arguments"]]
+    return json.dumps([row["source"], arguments, flags], sort_keys=True)
+
+
+class Launches:
+    """The launches; `row` is the one that is adopted, whose sizes are the example."""
+
+    def __init__(self, row: Row, launches: Sequence[Row]) -> None:
+        kind = launch_kind(row)
+        self.row, self.facts = row, row["triton"]
+        self.rows = [row, *(one for one in launches if one is not row and launch_kind(one) == kind)]
+        self.others = sum(one["source"] == row["source"] and launch_kind(one) != kind for one in launches)
+        names = enumerate(self.facts["passed"])
+        self.passed = {name: place for place, name in names if row["arguments"][place]["kind"] != "none"}
+
+    def argument(self, name: str) -> Row:
+        """What was passed, in the launch that is adopted."""
+        argument: Row = self.row["arguments"][self.passed[name]]
+        return argument
+
+    def number(self, name: str) -> Column:
+        """A number in every launch."""
+        return tuple(row["arguments"][self.passed[name]]["value"] for row in self.rows)
+
+    def columns(self, name: str, what: str) -> list[Column]:
+        """The `shape` or `strides` of an array, axis by axis."""
+        place = self.passed[name]
+        rows = [row["arguments"][place][what] for row in self.rows]
+        return [tuple(one) for one in zip(*rows, strict=True)]
+
+    def is_dense(self, name: str) -> bool:
+        """Whether the array had no gaps in any launch."""
+        arrays = (row["arguments"][self.passed[name]] for row in self.rows)
+        return all(Layout.dense(tuple(one["shape"])).strides == tuple(one["strides"]) for one in arrays)
+
+    @cached_property
+    def given_numbers(self) -> dict[str, Column]:
+        """Constexprs that are whole numbers which the call itself gives, and no configuration or heuristic."""
+        configs = self.facts.get("configs") or ()
+        others = {*self.facts["heuristics"], *(name for one in configs for name in one["values"])}
+        named = self.row["constexprs"].items()
+        names = [name for name, value in named if type(value) is int and name not in others]
+        return {name: tuple(row["constexprs"][name] for row in self.rows) for name in names}
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The axes, and what follows from them."""
+        kinds = {name: self.argument(name) for name in self.passed}
+        integers = [n for n, one in kinds.items() if one["kind"] == "scalar" and is_integer(one["dtype"])]
+        shapes = {name: self.columns(name, "shape") for name, one in kinds.items() if one["kind"] == "tensor"}
+        sides = {side for columns in shapes.values() for side in columns}
+        given = {n: column for n, column in self.given_numbers.items() if column in sides and not is_block(n)}
+        return axes_of({**{name: self.number(name) for name in integers}, **given}, shapes, len(self.rows))
+
+    @cached_property
+    def parameters(self) -> list[Tuned]:
+        """What may be tuned."""
+        return tuned(self.facts, self.row, [*self._followed], self.row["source"])
+
+    @cached_property
+    def _followed(self) -> dict[str, str]:
+        found = {name: self.sizes.power_expression(column) for name, column in self.given_numbers.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    @cached_property
+    def derived(self) -> dict[str, str]:
+        """Given constexprs that follow from the axes, as expressions."""
+        names = {one.triton_name for one in self.parameters}
+        return {name: text for name, text in self._followed.items() if name not in names}
+
+    def grid(self) -> list[str | None]:
+        """The expression along each axis; None where none was found."""
+        samples = [(place, one) for place, row in enumerate(self.rows) for one in row["grids"]]
+        places = [place for place, _ in samples]
+        values = [one["values"] for _, one in samples]
+        grids = np.array([[*one["grid"], 1, 1][:3] for _, one in samples], np.int64)
+        axes = [Term(f'p.shape["{axis}"]', np.array(column)[places]) for axis, column in self.sizes.axes.items()]
+        axes += [one.times(other) for one, other in itertools.combinations(axes, 2)]
+        terms = [*self._terms(values)]
+        return [grid_along(grids[:, along], axes, terms) for along in range(3)]
+
+    def _terms(self, values: Sequence[Mapping[str, int]]) -> Iterator[Term]:
+        """Numbers of a configuration that a grid may follow from."""
+        texts = {one.triton_name: one.expression for one in self.parameters if one.is_plain}
+        fixed = self.given_numbers.keys() - {one.triton_name for one in self.parameters}
+        texts |= {name: self.derived.get(name, str(self.row["constexprs"][name])) for name in sorted(fixed)}
+        for name, text in texts.items():
+            if all(row.get(name, 0) > 0 for row in values) and any(row[name] > 1 for row in values):
+                yield Term(text, np.array([row[name] for row in values]))
