@@ -214,7 +214,7 @@ def row(
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
         "way": result.way,
         "accelerate_ms": result.as_json()["times_ms"],
-        "error": result.error,
+        **{name: one for name, one in result.as_json().items() if name.endswith("error") or name == "errors_from"},
         "fused": {one.site.words: one.site.calls for one in result.replaced if one.site.fusion and result.is_applied},
         "untraced": dict(result.untraced),
         "remarks": list(result.remarks),

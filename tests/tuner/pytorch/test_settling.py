@@ -35,9 +35,9 @@ def without_gradients():
 def test_the_error_of_an_output_is_that_of_its_worst_tensor():
     exact = {"a": torch.ones(4), "b": [torch.full((4,), 2.0), torch.tensor([1, 2])]}
     off = {"a": torch.ones(4), "b": [torch.full((4,), 2.2), torch.tensor([1, 2])]}
-    assert outputs.error(off, exact) == pytest.approx(0.1)
-    assert outputs.error({"a": torch.full((4,), float("nan")), "b": exact["b"]}, exact) == float("inf")
-    assert outputs.error({"a": torch.ones(4)}, exact) == float("inf")
+    assert outputs.difference(off, exact) == pytest.approx(0.1)
+    assert outputs.difference({"a": torch.full((4,), float("nan")), "b": exact["b"]}, exact) == float("inf")
+    assert outputs.difference({"a": torch.ones(4)}, exact) == float("inf")
 
 
 def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_noise():
@@ -61,7 +61,7 @@ def test_what_was_just_installed_is_called_before_it_is_timed():
         seen.append(type(model).__name__)
         return call(x)
 
-    judge = Judge(model, run, None, torch.device("cpu"), 5, 1.0, with_gradients=False, tolerance=0.0)
+    judge = Judge(model, run, None, torch.device("cpu"), 5, 1.0, with_gradients=False)
     stand = installed.Replacement(entry(x), ("",))
     replaced = Candidate(SimpleNamespace(calls=1, stand=lambda **_: stand))
     play({"ours": judge._eager([replaced])}, torch.device("cpu"), 1, 1.0)
@@ -89,7 +89,7 @@ def test_what_is_slower_alone_and_not_by_its_answer_is_left_to_the_model(monkeyp
         False,
     ]
     costs = {helps: 0.9, harms: 1.02, plain: 0.8}
-    judge = Judge(None, None, None, torch.device("cpu"), 15, 1.0, with_gradients=False, tolerance=0.0)
+    judge = Judge(None, None, None, torch.device("cpu"), 15, 1.0, with_gradients=False)
     monkeypatch.setattr(Judge, "_timed", lambda _, chosen: math.prod(costs[one] for one in chosen))
     monkeypatch.setattr(
         "tilewright.tuner.pytorch.acceleration.judge.play",

@@ -25,6 +25,7 @@ from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTIS
 from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
+from tilewright.tuner.pytorch.acceleration.standard import Standard
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
 from tilewright.tuner.runtime.launcher import resolved
@@ -70,9 +71,10 @@ def accelerate(
     `sample`: a tensor, a tuple of positional or a mapping of named arguments, as the model will be called; it is called
     as in `eval()`, and with gradients where they are recorded now. With `lock`, a file that `save` wrote, there is no
     sample and nothing is measured; `other_environment` takes a lock that was made in another one. `tune="now"` searches
-    each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of the
-    difference over its norm; by default what its dtype allows. `limit_s` is what each set of at most `rounds` rounds
-    may take. `compiles`: what makes the compiled model that is timed too; None leaves that out.
+    each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of its error
+    over its norm; by default 1.5 times that of PyTorch's own, both taken from the model in float64.
+    `limit_s` is what each set of at most `rounds` rounds may take. `compiles`: what makes the compiled model that is
+    timed too; None leaves that out.
     `graph`: on a GPU and without gradients, whether the model may become a CUDA graph where that is right and faster.
     `weights="int8"` allows another result: those of linear layers may become whole numbers of 8 bits.
 
@@ -152,26 +154,26 @@ def _judged(
     if request.weights not in {None, INT8}:
         raise NothingReplacedError(f"weights are {INT8!r} or as they are, not {request.weights!r}")
     with _evaluating(model):
-        expected, tolerance = _expected(model, run, request.tolerance)
+        _check_repeats(model, run, request.tolerance)
         sites = observe(model, lambda: run(model))
         fused, untraceable = search(model, lambda: run(model))
         sites += fused
         if request.weights:
             sites = quantised_sites(sites)
         if request.tolerance is None and any(one.weights for one in sites):
-            tolerance = max(tolerance, QUANTISED_TOLERANCE)
-            request = replace(request, tolerance=tolerance)
+            request = replace(request, tolerance=QUANTISED_TOLERANCE)
+        standard = Standard.of(run, model, request.tolerance)
         candidates = _candidates(sites, device, request, said)
         result = Acceleration(
             model,
             candidates=candidates,
-            tolerance=tolerance,
+            measure=standard.measure,
             with_gradients=torch.is_grad_enabled(),
             environment=locks.environment(device),
             kernels=plans.runtime().kernels,
             untraced=untraceable,
         )
-        judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled(), tolerance)
+        judge = Judge(model, run, standard, device, request.rounds, request.limit_s, torch.is_grad_enabled())
         try:
             if request.graph:
                 judge, why_not = judge.in_graphs()
@@ -207,13 +209,11 @@ def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, 
     return candidates
 
 
-def _expected(model: nn.Module, run: Callable[[Callable[..., Any]], Any], tolerance: float | None) -> tuple[Any, float]:
-    """The model's own output, and the difference that is allowed; raises where it is not the same in every call."""
+def _check_repeats(model: nn.Module, run: Callable[[Callable[..., Any]], Any], tolerance: float | None) -> None:
+    """Raises where the model's own output is not the same in every call."""
     expected = run(model)
-    allowed = outputs.tolerance_of(expected) if tolerance is None else tolerance
-    if not outputs.error(run(model), expected) <= allowed:
+    if not outputs.difference(run(model), expected) <= max(outputs.tolerance_of(expected), tolerance or 0.0):
         raise NothingReplacedError("its output differs from call to call, so that nothing can be compared with it")
-    return expected, allowed
 
 
 def _call_of(sample: Any) -> Callable[[Callable[..., Any]], Any]:

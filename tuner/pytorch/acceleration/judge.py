@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from tilewright.tuner.pytorch.acceleration.result import (
     OURS,
     OURS_GRAPH,
 )
+from tilewright.tuner.pytorch.acceleration.standard import INFINITE, NONE, Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 from tilewright.tuner.pytorch.operator import is_watched
 
@@ -38,10 +38,10 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Settled:
-    """The whole model's times in every way; the error of ours under torch.compile; why some are not among them."""
+    """The whole model's times in every way; how right ours is under torch.compile; why some are not among them."""
 
     times_ms: Times
-    compiled_error: float | None = None
+    compiled_verdict: Verdict | None = None
     failures: list[str] = field(default_factory=list)
     graphs: dict[str, GraphForward] = field(default_factory=dict)  # by way
     compiled: Callable[..., Any] | None = None
@@ -49,7 +49,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model with its sample and its own output.
+    """A model with its sample, and what its output is judged by.
 
     `run(callable)` calls the model, or what was made of it, with the sample. `pool`: of memory for the CUDA graphs in
     which replacements are timed, so that the time is the GPU's; None: they are timed as the host calls them.
@@ -57,12 +57,11 @@ class Judge:
 
     model: nn.Module
     run: Callable[[Callable[..., Any]], Any]
-    expected: Any
+    standard: Standard
     device: torch.device
     rounds: int
     limit_s: float
     with_gradients: bool
-    tolerance: float
     pool: Any = None
 
     def in_graphs(self) -> tuple[Judge, str]:
@@ -98,19 +97,19 @@ class Judge:
                 left_out.reason = left_out.slower_alone or "the whole model is no slower without it"
         return [one for one in candidates if not one.reason]
 
-    def error_of(self, chosen: Sequence[Candidate]) -> float:
-        """That of the model's output with these, which stay; infinite where it does not run with a fusion."""
+    def verdict_with(self, chosen: Sequence[Candidate]) -> Verdict:
+        """That on the model's output with these, which stay; wrong where it does not run with a fusion."""
         try:
             self.install(chosen)
-            return self.error()
+            return self.verdict()
         except Exception:
             if not any(one.site.fusion for one in chosen):
                 raise
-            return math.inf
+            return Verdict(INFINITE, NONE, NONE)
 
-    def error(self) -> float:
-        """That of the model's output as it is now."""
-        return outputs.error(self.run(self.model), self.expected)
+    def verdict(self) -> Verdict:
+        """That on the model's output as it is now."""
+        return self.standard.verdict(self.run(self.model))
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
         """What all these replacements bring, as a CUDA graph too and under torch.compile where these work.
@@ -118,23 +117,23 @@ class Judge:
         What torch.compile makes is timed as a graph too, in which small kernels between ours are one.
         """
         uninstall(self.model)
-        contestants, failures, error, compiled = {EAGER: self._eager([])}, list[str](), None, None
+        contestants, failures, verdict, compiled = {EAGER: self._eager([])}, list[str](), None, None
         contestants |= {OURS: self._eager(chosen)} if chosen else {}
         graphs = self._graphs({OURS_GRAPH: chosen, GRAPH: ()} if chosen else {GRAPH: ()}, failures)
         if chosen and compiles is not None:
             try:
                 compiled = compiles(self.model)
-                ways, error = self._compiled(chosen, compiled)
+                ways, verdict = self._compiled(chosen, compiled)
                 contestants |= ways
             except Exception as problem:  # noqa: BLE001 - the model's code and compilers raise what they like, and eager is left
                 failures.append(f"torch.compile does not work here: {first_line(problem)}")
-        if error is not None and compiles is torch.compile:  # others may make graphs of their own
+        if verdict is not None and compiles is torch.compile:  # others may make graphs of their own
             graphs |= self._graphs({COMPILED_GRAPH: (), BOTH_GRAPH: chosen}, failures, compiled)
         for way, graph in graphs.items():
             those = chosen if way in {OURS_GRAPH, BOTH_GRAPH} else ()
             contestants[way] = Contestant(lambda: self.run(self.model), partial(self._put, graph, those))
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
-        return Settled(times_ms, error, failures, graphs, compiled)
+        return Settled(times_ms, verdict, failures, graphs, compiled)
 
     def _graphs(
         self,
@@ -158,8 +157,9 @@ class Judge:
         """
         self.install(chosen, () if compiled is None else chosen)
         forward = GraphForward(self.model, vars(self.model).get("forward"))
-        self.run(lambda *given, **named: forward.capture(given, named, self.tolerance, compiled))
-        if not outputs.error(self.run(forward), self.expected) <= self.tolerance:
+        differs = max(outputs.tolerance_of(self.standard.expected), self.standard.tolerance or 0.0)
+        self.run(lambda *given, **named: forward.capture(given, named, differs, compiled))
+        if not self.standard.verdict(self.run(forward)).is_right:
             raise CaptureError("a replay computes something else")
         return forward
 
@@ -184,17 +184,17 @@ class Judge:
 
     def _compiled(
         self, chosen: Sequence[Candidate], compiled: Callable[..., Any]
-    ) -> tuple[dict[str, Contestant], float]:
-        """Both ways, compiled now, and the error of ours.
+    ) -> tuple[dict[str, Contestant], Verdict]:
+        """Both ways, compiled now, and how right ours is.
 
         One compiled model has code for both, and takes that of what is installed.
         """
-        ways, error = {}, 0.0
+        ways, verdict = {}, Verdict(NONE, NONE, NONE)
         for way, those in ((COMPILED, ()), (BOTH, chosen)):
             self.install(those, those)
-            error = outputs.error(self.run(compiled), self.expected)
+            verdict = self.standard.verdict(self.run(compiled))
             ways[way] = Contestant(lambda: self.run(compiled), partial(self._warm, compiled, those, those))
-        return ways, error
+        return ways, verdict
 
 
 def wins(times_ms: Times, way: str, over: str) -> bool:

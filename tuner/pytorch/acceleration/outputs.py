@@ -1,4 +1,4 @@
-"""Outputs of a model: their difference, and how much of one is allowed."""
+"""Outputs of a model: their tensors, and whether two runs of the same code differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
-"""The difference that two orders of summation make in a deep model, with room: by the dtype of the output."""
+"""The difference that two runs of the same code may have, whose sums atomics order: by the dtype of the output."""
 
 
 def leaves(output: Any) -> Iterator[Tensor]:
@@ -30,7 +30,7 @@ def tolerance_of(output: Any) -> float:
     return max((TOLERANCES.get(one.dtype, 0.0) for one in leaves(output)), default=0.0)
 
 
-def error(output: Any, expected: Any) -> float:
+def difference(output: Any, expected: Any) -> float:
     """The norm of the difference over that of what is expected, of the worst tensor; infinite for a NaN too much."""
     pairs = list(zip(leaves(output), leaves(expected), strict=False))
     if len(pairs) != len(list(leaves(output))) or len(pairs) != len(list(leaves(expected))):
