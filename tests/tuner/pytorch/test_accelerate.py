@@ -22,7 +22,8 @@ from tilewright.kernels.identity import text_hash  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, entries, entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.call import entries, entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
 from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.first_use import first_use  # noqa: E402

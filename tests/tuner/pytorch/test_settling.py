@@ -16,7 +16,7 @@ from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.devices.isolated.device import IsolatedDevice  # noqa: E402
 from tilewright.tuner.devices.known_models import known_model  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402

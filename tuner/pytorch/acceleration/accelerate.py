@@ -20,6 +20,7 @@ from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
 from tilewright.tuner.pytorch.acceleration.fusions import search
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
+from tilewright.tuner.pytorch.acceleration.left import left_alone
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
 from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
@@ -163,10 +164,14 @@ def _judged(
         if request.tolerance is None and any(one.weights for one in sites):
             request = replace(request, tolerance=QUANTISED_TOLERANCE)
         standard = Standard.of(run, model, request.tolerance)
-        candidates = _candidates(sites, device, request, said)
+        left = left_alone(model)
+        candidates, nothing = _candidates(sites, device, request, said, left)
+        may_be_graph = request.graph and device.type == "cuda" and not torch.is_grad_enabled()
+        _refuse(None if may_be_graph else nothing)
         result = Acceleration(
             model,
             candidates=candidates,
+            left=left,
             measure=standard.measure,
             with_gradients=torch.is_grad_enabled(),
             environment=locks.environment(device),
@@ -178,6 +183,7 @@ def _judged(
             if request.graph:
                 judge, why_not = judge.in_graphs()
                 result.remarks += [why_not] if why_not else []
+            _refuse(nothing if judge.pool is None else None)
             settle(result, judge, request.tolerance, request.compiles)
         except BaseException:
             uninstall(model)
@@ -185,8 +191,16 @@ def _judged(
     return result
 
 
-def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, said: list[Warning]) -> list[Candidate]:
-    """Every site with its answer, tuned now where that was asked for; raises where none has one."""
+def _refuse(nothing: NothingReplacedError | None) -> None:
+    """Raises it, if there is one."""
+    if nothing is not None:
+        raise nothing
+
+
+def _candidates(
+    sites: Sequence[Site], device: torch.device, request: _Request, said: list[Warning], left: Mapping[str, str]
+) -> tuple[list[Candidate], NothingReplacedError | None]:
+    """Every site with its answer, tuned now where that was asked for; where none has one, an error that says so."""
     candidates = [look_up(site) for site in sites]
     if request.tune == "now":
         known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
@@ -201,12 +215,14 @@ def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, 
             if one.choice is None and one.problem in failures:
                 one.reason = failures[one.problem]
     if not sites:
-        raise NothingReplacedError("it calls nothing that a kernel of ours computes")
+        why = "".join(f"; {kind}: {reason}" for kind, reason in left.items())
+        return [], NothingReplacedError(f"it calls nothing that a kernel of ours computes{why}")
     if all(one.choice is None for one in candidates):
         first = next((one.reason for one in candidates if one.problem), candidates[0].reason)
         because = f" ({said[0]})" if said else ""
-        raise _NothingKnownError(f"none of its {len(sites)} problems has an answer{because}: {first}", candidates)
-    return candidates
+        words = f"none of its {len(sites)} problems has an answer{because}: {first}"
+        return candidates, _NothingKnownError(words, candidates)
+    return candidates, None
 
 
 def _check_repeats(model: nn.Module, run: Callable[[Callable[..., Any]], Any], tolerance: float | None) -> None:

@@ -38,7 +38,7 @@ class Acceleration:
     `compiled_verdict` (under torch.compile): the errors of its output, from what is in `measure`. `reason`: why nothing
     was replaced, else empty.
     `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
-    reason, so that nothing is fused in it.
+    reason, so that nothing is fused in it. `left`: classes of modules that are not replaced, and why.
     """
 
     model: nn.Module
@@ -54,6 +54,7 @@ class Acceleration:
     reason: str = ""
     remarks: list[str] = field(default_factory=list)
     untraced: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
     kernels: Catalogue | None = field(default=None, repr=False)
 
     @property
@@ -134,6 +135,7 @@ class Acceleration:
             "way": self.way,
             "graph": self.is_graph,
             "untraced": dict(self.untraced),
+            "left": dict(self.left),
             "times_ms": {way: statistics.median(times) for way, times in self.times_ms.items()},
             "rounds": max(map(len, self.times_ms.values()), default=0),
             "speedup": self.speedup(),
@@ -154,7 +156,8 @@ class Acceleration:
             parts.append(f"Its output, compared with {self.measure}, is {self.verdict}.{there}")
         if self.reason:
             parts.append(f"Nothing is replaced: {self.reason}")
-        return "\n".join([*filter(None, [*parts, *self.remarks, self.untraced_words])])
+        left = [f"Left alone: {kind}: {reason}." for kind, reason in self.left.items()]
+        return "\n".join([*filter(None, [*parts, *self.remarks, self.untraced_words, *left])])
 
     def _sites(self) -> str:
         times = ("PyTorch ms", "ours ms")
