@@ -34,7 +34,8 @@ from profiled import profiled
 import tilewright.torch as tw
 from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward, first_line
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play

@@ -19,6 +19,7 @@ from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # 
 from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
@@ -57,11 +58,12 @@ def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_n
 def test_what_was_just_installed_is_called_before_it_is_timed():
     model, x, seen = nn.Linear(4, 3), torch.ones(2, 4), []
 
-    def run(call):
-        seen.append(type(model).__name__)
-        return call(x)
+    class Seen(Sample):
+        def __call__(self, call):
+            seen.append(type(model).__name__)
+            return super().__call__(call)
 
-    judge = Judge(model, run, None, torch.device("cpu"), 5, 1.0, with_gradients=False)
+    judge = Judge(model, Seen(x), None, torch.device("cpu"), 5, 1.0, with_gradients=False)
     stand = installed.Replacement(entry(x), ("",))
     replaced = Candidate(SimpleNamespace(calls=1, stand=lambda **_: stand))
     play({"ours": judge._eager([replaced])}, torch.device("cpu"), 1, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from tilewright.tuner.pytorch.acceleration.left import left_alone
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
 from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.sample import Sample
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
 from tilewright.tuner.pytorch.acceleration.standard import Standard
@@ -89,7 +90,7 @@ def accelerate(
                 result = _locked(target, Path(lock), other_environment=other_environment)
             else:
                 request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights)
-                result = _judged(target, _call_of(sample), request, said)
+                result = _judged(target, _sample_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
         words = str(error).strip() or type(error).__name__
@@ -148,9 +149,7 @@ def _corrected(path: Path, found: locks.Lock) -> list[str]:
     return [words]
 
 
-def _judged(
-    model: nn.Module, run: Callable[[Callable[..., Any]], Any], request: _Request, said: list[Warning]
-) -> Acceleration:
+def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning]) -> Acceleration:
     device = _device_of(model)
     if request.weights not in {None, INT8}:
         raise NothingReplacedError(f"weights are {INT8!r} or as they are, not {request.weights!r}")
@@ -188,6 +187,8 @@ def _judged(
         except BaseException:
             uninstall(model)
             raise
+        finally:
+            run.put_back()
     return result
 
 
@@ -225,20 +226,17 @@ def _candidates(
     return candidates, None
 
 
-def _check_repeats(model: nn.Module, run: Callable[[Callable[..., Any]], Any], tolerance: float | None) -> None:
+def _check_repeats(model: nn.Module, run: Sample, tolerance: float | None) -> None:
     """Raises where the model's own output is not the same in every call."""
-    expected = run(model)
+    expected = run.learn(model)
     if not outputs.difference(run(model), expected) <= max(outputs.tolerance_of(expected), tolerance or 0.0):
         raise NothingReplacedError("its output differs from call to call, so that nothing can be compared with it")
 
 
-def _call_of(sample: Any) -> Callable[[Callable[..., Any]], Any]:
+def _sample_of(sample: Any) -> Sample:
     if sample is None:
         raise NothingReplacedError("sample: give a tensor, a tuple of arguments or a mapping of named ones, or a lock")
-    if isinstance(sample, Mapping):
-        return lambda model: model(**sample)
-    arguments = tuple(sample) if isinstance(sample, tuple | list) else (sample,)
-    return lambda model: model(*arguments)
+    return Sample(sample)
 
 
 def _device_of(model: nn.Module) -> torch.device:

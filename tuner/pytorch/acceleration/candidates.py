@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.loop.statistics import median
-from tilewright.tuner.pytorch.acceleration.graph import first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.sites import Site
 from tilewright.tuner.pytorch.acceleration.standard import Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play

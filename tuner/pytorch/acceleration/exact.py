@@ -17,6 +17,8 @@ from torch.func import functional_call
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tilewright.tuner.pytorch.acceleration.trees import called
+
 LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 PARTS = (2, 4, 8)
 """In so many parts every product's k is summed where float64 does not help."""
@@ -83,17 +85,15 @@ def computed_in_double(run: Callable[[Any], Any], model: nn.Module | None) -> An
             return run(None)
     state = {name: one.double() for name, one in model.named_buffers() if one.dtype in LOWER}
     try:
-        return _with(run, partial(functional_call, model, state))
+        return _with(run, lambda *given, **named: functional_call(model, state, given, named))
     except Exception:  # noqa: BLE001 - code may ask for its parameters' dtype, as nn.LSTM does
-        doubled = copy.deepcopy(model).double()
-        return _with(run, lambda given, named: doubled(*given, **named))
+        return _with(run, copy.deepcopy(model).double())
 
 
-def _with(run: Callable[[Any], Any], call: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> Any:
-    """What `run` makes of the call, whose arguments are in float64."""
-    cast = partial(_cast, dtype=torch.float64)
+def _with(run: Callable[[Any], Any], code: Callable[..., Any]) -> Any:
+    """What `run` makes of the code, whose arguments are in float64."""
     with in_double():
-        return run(lambda *given, **named: call(*pytree.tree_map(cast, (given, named))))
+        return run(lambda *given, **named: called(code, given, named, partial(_cast, dtype=torch.float64)))
 
 
 class InParts(TorchDispatchMode):  # type: ignore[misc]

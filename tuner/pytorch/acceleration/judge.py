@@ -13,7 +13,8 @@ from torch import nn
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.graph import CaptureError, GraphForward, first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.graph_capture import CaptureError, first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.result import (
     BOTH,
@@ -25,8 +26,9 @@ from tilewright.tuner.pytorch.acceleration.result import (
     OURS,
     OURS_GRAPH,
 )
+from tilewright.tuner.pytorch.acceleration.sample import Sample
 from tilewright.tuner.pytorch.acceleration.standard import INFINITE, NONE, Standard, Verdict
-from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
+from tilewright.tuner.pytorch.acceleration.timing import MOST_CALLS, Contestant, play
 from tilewright.tuner.pytorch.operator import is_watched
 
 MOST_ALONE = 12
@@ -51,12 +53,13 @@ class Settled:
 class Judge:
     """A model with its sample, and what its output is judged by.
 
-    `run(callable)` calls the model, or what was made of it, with the sample. `pool`: of memory for the CUDA graphs in
+    `run(callable)` calls the model, or what was made of it, with the sample; where calls change something, a sample of
+    the clock is one call. `pool`: of memory for the CUDA graphs in
     which replacements are timed, so that the time is the GPU's; None: they are timed as the host calls them.
     """
 
     model: nn.Module
-    run: Callable[[Callable[..., Any]], Any]
+    run: Sample
     standard: Standard
     device: torch.device
     rounds: int
@@ -131,7 +134,7 @@ class Judge:
             graphs |= self._graphs({COMPILED_GRAPH: (), BOTH_GRAPH: chosen}, failures, compiled)
         for way, graph in graphs.items():
             those = chosen if way in {OURS_GRAPH, BOTH_GRAPH} else ()
-            contestants[way] = Contestant(lambda: self.run(self.model), partial(self._put, graph, those))
+            contestants[way] = self._contestant(self.model, partial(self._put, graph, those))
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
         return Settled(times_ms, verdict, failures, graphs, compiled)
 
@@ -166,6 +169,11 @@ class Judge:
     def _put(self, forward: GraphForward, chosen: Sequence[Candidate]) -> None:
         self.install(chosen)
         forward.put()
+        self.run.put_back()
+
+    def _contestant(self, call: Callable[..., Any], prepare: Callable[[], object]) -> Contestant:
+        most = 1 if self.run.has_state else MOST_CALLS
+        return Contestant(lambda: self.run(call), prepare, most_calls=most)
 
     def _timed(self, chosen: Sequence[Candidate]) -> Contestant:
         if self.pool is None:
@@ -175,12 +183,13 @@ class Judge:
         return replay_timed(lambda: self.run(self.model), 1, self.pool, held)
 
     def _eager(self, chosen: Sequence[Candidate]) -> Contestant:
-        return Contestant(lambda: self.run(self.model), partial(self._warm, self.model, chosen, ()))
+        return self._contestant(self.model, partial(self._warm, self.model, chosen, ()))
 
     def _warm(self, call: Callable[..., Any], chosen: Sequence[Candidate], compiled: Sequence[Candidate]) -> None:
         """Installs them and calls once: what is new in its place looks up its launches at the first call."""
         self.install(chosen, compiled)
         self.run(call)
+        self.run.put_back()
 
     def _compiled(
         self, chosen: Sequence[Candidate], compiled: Callable[..., Any]
@@ -193,7 +202,7 @@ class Judge:
         for way, those in ((COMPILED, ()), (BOTH, chosen)):
             self.install(those, those)
             verdict = self.standard.verdict(self.run(compiled))
-            ways[way] = Contestant(lambda: self.run(compiled), partial(self._warm, compiled, those, those))
+            ways[way] = self._contestant(compiled, partial(self._warm, compiled, those, those))
         return ways, verdict
 
 

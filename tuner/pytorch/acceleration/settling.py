@@ -43,10 +43,13 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
         judge.install([] if is_for_graph else chosen, compiled)  # what is not replayed is to be no slower than it was
         if is_graph:
             settled.graphs[result.way].put()
+            result.remarks += filter(None, [settled.graphs[result.way].remark])
     else:
         uninstall(judge.model)
         if result.way != EAGER:  # again, as parameters have been moved back
-            judge.captured([], settled.compiled if result.way == COMPILED_GRAPH else None).put()
+            graph = judge.captured([], settled.compiled if result.way == COMPILED_GRAPH else None)
+            graph.put()
+            result.remarks += filter(None, [graph.remark])
     if result.way != EAGER:
         result.verdict = judge.verdict()
 

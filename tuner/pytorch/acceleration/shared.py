@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tilewright.tuner.pytorch.acceleration.call import entry
+from tilewright.tuner.pytorch.acceleration.trees import version_of
 from tilewright.tuner.pytorch.operator import is_known, is_watched
 from tilewright.tuner.pytorch.products import LINEAR
 
@@ -98,11 +99,6 @@ def can_join(layers: Sequence[Any]) -> bool:
         and all(type(one) is nn.Parameter and not one.is_inference() and one.is_contiguous() for one in given)
         and not any(one.is_shared() and not one.is_cuda for one in given)  # of processes: they would lose each other
     )
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often the tensor was changed in place; 0 of an inference tensor, where nobody counts."""
-    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name says it
 
 
 def changes_nothing(function: Any) -> bool:

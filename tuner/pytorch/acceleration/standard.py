@@ -81,10 +81,10 @@ class Standard:
     @classmethod
     def of(cls, run: Callable[[Any], Any], model: nn.Module | None = None, tolerance: float | None = None) -> Standard:
         """That of `run(model)`; TF32 in PyTorch's own products widens nothing."""
-        expected = list(outputs.leaves(run(model)))
+        expected = outputs.leaves(run(model))
         with without_tf32() as changes:
             is_rounded = changes and any(one.is_cuda for one in expected)
-            own = list(outputs.leaves(run(model))) if is_rounded else expected
+            own = outputs.leaves(run(model)) if is_rounded else expected
             exact = _exact(run, model, own)
             if exact is not None:
                 errors = _errors(own, exact, own)
@@ -94,7 +94,7 @@ class Standard:
 
     def verdict(self, output: Any) -> Verdict:
         """That of an output."""
-        found = list(outputs.leaves(output))
+        found = outputs.leaves(output)
         if len(found) != len(self.expected):
             return Verdict(INFINITE, NONE, self._allowed(None, NONE))
         errors = _errors(found, self.exact, self.expected)
@@ -116,7 +116,7 @@ def _exact(run: Callable[[Any], Any], model: nn.Module | None, expected: Sequenc
     if any(one.dtype == torch.float64 for one in expected) or not any(one.dtype in LOWER for one in expected):
         return None
     try:
-        exact = list(outputs.leaves(computed_in_double(run, model)))
+        exact = outputs.leaves(computed_in_double(run, model))
     except Exception:  # noqa: BLE001 - somebody else's code may not do with another dtype, or memory not suffice
         return None
     return exact if [one.shape for one in exact] == [one.shape for one in expected] else None
@@ -136,7 +136,7 @@ def _reordered(run: Callable[[Any], Any], model: nn.Module | None, own: Sequence
     largest = [NONE] * len(own)
     for count in PARTS:
         with torch.no_grad(), InParts(count), suppress(Exception):  # as above; the roundoffs are left then
-            pairs = zip(largest, _errors(list(outputs.leaves(run(model))), own, own), strict=True)
+            pairs = zip(largest, _errors(outputs.leaves(run(model)), own, own), strict=True)
             largest = [Error(*map(max, before, error)) for before, error in pairs]
     return [one if math.isfinite(one.whole) else NONE for one in largest]
 
