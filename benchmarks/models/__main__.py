@@ -34,7 +34,8 @@ from profiled import profiled
 import tilewright.torch as tw
 from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward, first_line
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
@@ -214,7 +215,7 @@ def row(
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
         "way": result.way,
         "accelerate_ms": result.as_json()["times_ms"],
-        "error": result.error,
+        **{name: one for name, one in result.as_json().items() if name.endswith("error") or name == "errors_from"},
         "fused": {one.site.words: one.site.calls for one in result.replaced if one.site.fusion and result.is_applied},
         "untraced": dict(result.untraced),
         "remarks": list(result.remarks),

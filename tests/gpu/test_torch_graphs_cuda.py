@@ -121,7 +121,7 @@ def test_compiled_cuda_graphs_read_joined_and_whole_numbered_weights_where_they_
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
 def test_graphs_of_whole_numbered_weights_see_a_state_that_is_loaded_and_ours_any_change(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import graph, installed, sites  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration import graph, installed, sites, trees  # noqa: PLC0415 - they import torch
 
     layers = [torch.nn.Linear(256, 256, bias=False) for _ in range(2)]
     model, x = torch.nn.Sequential(*layers).cuda().bfloat16().eval(), torch.randn(8, 256, device="cuda").bfloat16()
@@ -135,9 +135,9 @@ def test_graphs_of_whole_numbered_weights_see_a_state_that_is_loaded_and_ours_an
         forward.capture((x,), {}, 1e-2)
         model.load_state_dict({name: one.flip(0) for name, one in model.state_dict().items()})
         found, replayed = compiled(x).clone(), forward(x)
-        assert forward._is_captured((x,), {}, [])
+        assert forward._is_captured((x,), {}, trees.Parts())
         model[0].weight.mul_(2)
-        assert not forward._is_captured((x,), {}, [])
+        assert not forward._is_captured((x,), {}, trees.Parts())
         changed = forward(x)
         installed.uninstall(model)
         torch.testing.assert_close(changed, model(x), rtol=0.05, atol=0.02)
@@ -153,6 +153,8 @@ def launch_bound(torch):
 
 
 def test_a_model_that_waits_for_launches_becomes_a_graph_whatever_is_replaced_in_it(torch, tw, launch_bound):
+    from tilewright.tuner.pytorch.acceleration import trees  # noqa: PLC0415 - it imports torch
+
     model, x = launch_bound
     with torch.no_grad():
         expected = model(x)
@@ -160,7 +162,7 @@ def test_a_model_that_waits_for_launches_becomes_a_graph_whatever_is_replaced_in
         assert result.is_graph, str(result)
         assert result.way in {"graph", "ours as a graph"}
         assert result.speedup()[1] > 1
-        assert vars(model)["forward"]._is_captured((x,), {}, [])
+        assert vars(model)["forward"]._is_captured((x,), {}, trees.Parts())
         torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(model(x[:5]), expected[:5], rtol=1e-3, atol=1e-3)
         result.undo()
@@ -187,7 +189,7 @@ def test_a_graph_is_taken_where_no_replacement_helps(torch, tw, launch_bound, mo
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
 @pytest.mark.parametrize("way", ["ours in torch.compile as a graph", "torch.compile as a graph"])
 def test_what_the_compiler_makes_is_taken_as_a_graph_where_that_wins(torch, tw, launch_bound, monkeypatch, way):
-    from tilewright.tuner.pytorch.acceleration import settling  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration import settling, trees  # noqa: PLC0415 - they import torch
 
     class Model(torch.nn.Module):  # without a length, unlike what it has
         def __init__(self, layers):
@@ -204,7 +206,7 @@ def test_what_the_compiler_makes_is_taken_as_a_graph_where_that_wins(torch, tw, 
         expected = model(x)
         result = tw.accelerate(model, x)
         assert (result.way, result.is_graph, result.is_applied) == (way, True, way.startswith("ours")), str(result)
-        assert vars(model)["forward"]._is_captured((x,), {}, [])
+        assert vars(model)["forward"]._is_captured((x,), {}, trees.Parts())
         torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
         other = model(x + 1)
         torch.testing.assert_close(model(x[:5]), expected[:5], rtol=1e-3, atol=1e-3)
@@ -230,9 +232,47 @@ def test_a_model_that_cannot_be_captured_is_judged_by_the_hosts_time_and_others_
     with torch.no_grad():
         expected = model(x)
         result = tw.accelerate(model, x, compiles=None)
-        assert any(one.startswith("It is not judged as a CUDA graph") for one in result.remarks), str(result)
+        [remark] = [one for one in result.remarks if one.startswith("It is not judged as a CUDA graph")]
+        assert "test_torch_graphs_cuda.py:" in remark
+        assert "(return y if float(y.sum()) < 1e30 else -y) waits for the GPU; keep the number on the GPU" in remark
         assert not result.is_graph
         torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-3)
         result.undo()
         torch.cuda.empty_cache()
         assert tw.accelerate(layers, x, compiles=None).is_graph
+
+
+@pytest.mark.filterwarnings("ignore:nothing is fused")
+@pytest.mark.parametrize("kind", ["none", "grows", "fixed"])
+def test_a_model_with_a_cache_is_a_graph_that_changes_the_callers_cache(torch, tw, kind):
+    from model_caches import Decoder, Fixed, Growing, kept  # noqa: PLC0415 - it imports torch
+
+    from tilewright.tuner.pytorch.acceleration.trees import Parts, apart, rebuilt  # noqa: PLC0415 - as above
+
+    def again(value):
+        parts = Parts()
+        return rebuilt(apart(value, parts), [one.clone() for one in parts.tensors])
+
+    made = {"none": lambda: None, "grows": Growing, "fixed": lambda: Fixed(12, "cuda")}[kind]
+    model, caches = Decoder().cuda().eval(), [made(), made()]
+    x, y = (torch.randn(2, 1, 8, device="cuda") for _ in range(2))
+    with torch.no_grad():
+        for cache in filter(None, caches):
+            model(torch.randn(2, 4, 8, device="cuda"), cache)
+        before = [None if one is None else again(one) for one in caches]
+        expected = [model(y, None if one is None else again(one)) for one in caches]
+        result = tw.accelerate(model, (x, caches[0]), compiles=None)
+        assert result.is_graph, str(result)
+        assert any("cache that grows" in one for one in result.remarks) is (kind == "grows")
+        if kind != "none":
+            torch.testing.assert_close(kept(caches[0]), kept(before[0]), rtol=0, atol=0)
+        for cache, known in zip(caches, expected, strict=True):
+            assert vars(model)["forward"]._is_captured((y, cache), {}, Parts())
+            found = model(y, cache)
+            torch.testing.assert_close(found.scores, known.scores)
+            torch.testing.assert_close(kept(found.cache), kept(known.cache))
+            assert cache is None or found.cache is cache
+        if kind == "fixed":
+            for length in (6, 7, 8):
+                model(y, caches[0])
+                assert int(caches[0].layers[0].length) == length

@@ -41,8 +41,12 @@ def _addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
 
 def _convolution(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Call:
     stride, padding, dilation, is_transposed, _output_padding, groups = rest
-    if is_transposed or x.dim() != 4:
-        raise NoKernelError("the kernel computes convolutions of two dimensions, not transposed ones")
+    if is_transposed or x.dim() not in {3, 4}:
+        raise NoKernelError("the kernel computes convolutions of one and two dimensions, not transposed ones")
+    if x.dim() == 3:  # as images of one row
+        [stride], [padding], [dilation] = stride, padding, dilation
+        x, w = x[:, :, None], w[:, :, None]
+        stride, padding, dilation = [1, stride], [0, padding], [1, dilation]
     return CONV2D, (x, w, b, stride, padding, dilation, groups, "none", "fp32")
 
 
@@ -99,6 +103,34 @@ def _flash_attention_for_cpu(
     return _attention(q, k, v, attn_mask, dropout_p, is_causal, scale)
 
 
+def _flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    _return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> Call:
+    return _attention(q, k, v, None, dropout_p, is_causal, scale)
+
+
+def _cudnn_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    _compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    _return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> Call:
+    return _attention(q, k, v, mask, dropout_p, is_causal, scale)
+
+
 CALLS: Mapping[Any, Callable[..., Call]] = {
     aten.mm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
     aten.bmm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
@@ -110,25 +142,39 @@ CALLS: Mapping[Any, Callable[..., Call]] = {
     aten.convolution: _convolution,
     aten.native_layer_norm: _layer_norm,
     aten._scaled_dot_product_efficient_attention: _efficient_attention,  # noqa: SLF001 - as below
+    aten._scaled_dot_product_flash_attention: _flash_attention,  # noqa: SLF001 - as below
+    aten._scaled_dot_product_cudnn_attention: _cudnn_attention,  # noqa: SLF001 - as below
     aten._scaled_dot_product_flash_attention_for_cpu: _flash_attention_for_cpu,  # noqa: SLF001 - as below
     aten._fused_rms_norm: _rms_norm,  # noqa: SLF001 - the name that PyTorch calls it by
     aten._softmax: lambda x, dim, _to_float: (SOFTMAX, (x, dim)),  # noqa: SLF001 - the name that PyTorch calls it by
 }
 
-OTHERS = frozenset(
-    {
-        "_log_softmax",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_flash_attention",
-        "_softmax_backward_data",
-        "convolution_backward",
-        "cudnn_batch_norm",
-        "native_batch_norm",
-        "native_group_norm",
-        "native_layer_norm_backward",
-    }
-)
-"""Operators of aten that are recorded though no kernel computes them."""
+STEPS = "its steps wait for one another, and PyTorch's own computes them in one call"
+QUANTISED = "its weights are quantised, and its library has kernels for them"
+NONE = "no kernel computes it"
+
+OTHERS: Mapping[str, str] = {
+    "_cudnn_rnn": STEPS,
+    "_thnn_fused_gru_cell": STEPS,
+    "_thnn_fused_lstm_cell": STEPS,
+    "gru": STEPS,
+    "lstm": STEPS,
+    "mkldnn_rnn_layer": STEPS,
+    "_native_multi_head_attention": "it is one operator in inference; nn.Linear and attention alone can be replaced",
+    "_grouped_mm": "the kernels multiply batches of one shape, not groups of different ones",
+    "_int_mm": QUANTISED,
+    "_scaled_mm": QUANTISED,
+    "_weight_int4pack_mm": QUANTISED,
+    "_weight_int8pack_mm": QUANTISED,
+    "_log_softmax": NONE,
+    "_softmax_backward_data": NONE,
+    "convolution_backward": NONE,
+    "cudnn_batch_norm": NONE,
+    "native_batch_norm": NONE,
+    "native_group_norm": NONE,
+    "native_layer_norm_backward": NONE,
+}
+"""Operators of aten that are recorded though no kernel computes them, and why."""
 
 
 def is_recorded(function: Any) -> bool:
@@ -147,10 +193,12 @@ def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]
     elif packet in CALLS:
         operator, given = CALLS[packet](*arguments, **named)
     else:
-        raise NoKernelError("no kernel computes it")
+        raise NoKernelError(OTHERS[packet.__name__])
     if isinstance(result, tuple):  # of PyTorch's norms the first of several, of ours all
         result = result if function.namespace == "tilewright" else result[0]
     output = given[0] if result is None else result
+    if operator is CONV2D and output.dim() == 3:
+        output = output[:, :, None]
     return posed_problem(operator.kernel, operator.pose(output, *given), given[0].dtype)
 
 

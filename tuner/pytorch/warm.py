@@ -13,7 +13,7 @@ from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.operator import is_known, is_watched
 
 if TYPE_CHECKING:
-    from tilewright.tuner.pytorch.acceleration.calls import Call
+    from tilewright.tuner.pytorch.acceleration.call import Call
 
 
 class Warm:
@@ -53,7 +53,7 @@ class Warm:
         begins = len(call.arguments) >= count and all(
             one is other for one, other in zip(tensors, call.arguments, strict=False)
         )
-        self._ready = call.operator.plans.ready(*call.arguments) if begins and call.shape is None else None
+        self._ready = call.operator.plans.ready(*call.arguments) if begins and call.is_bare else None
         self._pictures = [_picture(one) for one in tensors]
         self._rest, self._era = tuple(call.arguments[count:]), plans.era()
 

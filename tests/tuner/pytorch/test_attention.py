@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, Call, entries  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.call import Call, entries  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
 from tilewright.tuner.pytorch.attention import ATTENTION  # noqa: E402
 
 F = torch.nn.functional

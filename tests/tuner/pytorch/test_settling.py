@@ -16,9 +16,10 @@ from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.devices.isolated.device import IsolatedDevice  # noqa: E402
 from tilewright.tuner.devices.known_models import known_model  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
@@ -35,9 +36,9 @@ def without_gradients():
 def test_the_error_of_an_output_is_that_of_its_worst_tensor():
     exact = {"a": torch.ones(4), "b": [torch.full((4,), 2.0), torch.tensor([1, 2])]}
     off = {"a": torch.ones(4), "b": [torch.full((4,), 2.2), torch.tensor([1, 2])]}
-    assert outputs.error(off, exact) == pytest.approx(0.1)
-    assert outputs.error({"a": torch.full((4,), float("nan")), "b": exact["b"]}, exact) == float("inf")
-    assert outputs.error({"a": torch.ones(4)}, exact) == float("inf")
+    assert outputs.difference(off, exact) == pytest.approx(0.1)
+    assert outputs.difference({"a": torch.full((4,), float("nan")), "b": exact["b"]}, exact) == float("inf")
+    assert outputs.difference({"a": torch.ones(4)}, exact) == float("inf")
 
 
 def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_noise():
@@ -57,11 +58,12 @@ def test_the_way_that_is_taken_is_the_last_that_beats_all_before_it_beyond_the_n
 def test_what_was_just_installed_is_called_before_it_is_timed():
     model, x, seen = nn.Linear(4, 3), torch.ones(2, 4), []
 
-    def run(call):
-        seen.append(type(model).__name__)
-        return call(x)
+    class Seen(Sample):
+        def __call__(self, call):
+            seen.append(type(model).__name__)
+            return super().__call__(call)
 
-    judge = Judge(model, run, None, torch.device("cpu"), 5, 1.0, with_gradients=False, tolerance=0.0)
+    judge = Judge(model, Seen(x), None, torch.device("cpu"), 5, 1.0, with_gradients=False)
     stand = installed.Replacement(entry(x), ("",))
     replaced = Candidate(SimpleNamespace(calls=1, stand=lambda **_: stand))
     play({"ours": judge._eager([replaced])}, torch.device("cpu"), 1, 1.0)
@@ -89,7 +91,7 @@ def test_what_is_slower_alone_and_not_by_its_answer_is_left_to_the_model(monkeyp
         False,
     ]
     costs = {helps: 0.9, harms: 1.02, plain: 0.8}
-    judge = Judge(None, None, None, torch.device("cpu"), 15, 1.0, with_gradients=False, tolerance=0.0)
+    judge = Judge(None, None, None, torch.device("cpu"), 15, 1.0, with_gradients=False)
     monkeypatch.setattr(Judge, "_timed", lambda _, chosen: math.prod(costs[one] for one in chosen))
     monkeypatch.setattr(
         "tilewright.tuner.pytorch.acceleration.judge.play",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +20,14 @@ from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
 from tilewright.tuner.pytorch.acceleration.fusions import search
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
+from tilewright.tuner.pytorch.acceleration.left import left_alone
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
 from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.sample import Sample
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
+from tilewright.tuner.pytorch.acceleration.standard import Standard
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
 from tilewright.tuner.runtime.launcher import resolved
@@ -70,9 +73,10 @@ def accelerate(
     `sample`: a tensor, a tuple of positional or a mapping of named arguments, as the model will be called; it is called
     as in `eval()`, and with gradients where they are recorded now. With `lock`, a file that `save` wrote, there is no
     sample and nothing is measured; `other_environment` takes a lock that was made in another one. `tune="now"` searches
-    each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of the
-    difference over its norm; by default what its dtype allows. `limit_s` is what each set of at most `rounds` rounds
-    may take. `compiles`: what makes the compiled model that is timed too; None leaves that out.
+    each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of its error
+    over its norm; by default 1.5 times that of PyTorch's own, both taken from the model in float64.
+    `limit_s` is what each set of at most `rounds` rounds may take. `compiles`: what makes the compiled model that is
+    timed too; None leaves that out.
     `graph`: on a GPU and without gradients, whether the model may become a CUDA graph where that is right and faster.
     `weights="int8"` allows another result: those of linear layers may become whole numbers of 8 bits.
 
@@ -86,7 +90,7 @@ def accelerate(
                 result = _locked(target, Path(lock), other_environment=other_environment)
             else:
                 request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights)
-                result = _judged(target, _call_of(sample), request, said)
+                result = _judged(target, _sample_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
         words = str(error).strip() or type(error).__name__
@@ -145,46 +149,59 @@ def _corrected(path: Path, found: locks.Lock) -> list[str]:
     return [words]
 
 
-def _judged(
-    model: nn.Module, run: Callable[[Callable[..., Any]], Any], request: _Request, said: list[Warning]
-) -> Acceleration:
+def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning]) -> Acceleration:
     device = _device_of(model)
     if request.weights not in {None, INT8}:
         raise NothingReplacedError(f"weights are {INT8!r} or as they are, not {request.weights!r}")
     with _evaluating(model):
-        expected, tolerance = _expected(model, run, request.tolerance)
+        _check_repeats(model, run, request.tolerance)
         sites = observe(model, lambda: run(model))
         fused, untraceable = search(model, lambda: run(model))
         sites += fused
         if request.weights:
             sites = quantised_sites(sites)
         if request.tolerance is None and any(one.weights for one in sites):
-            tolerance = max(tolerance, QUANTISED_TOLERANCE)
-            request = replace(request, tolerance=tolerance)
-        candidates = _candidates(sites, device, request, said)
+            request = replace(request, tolerance=QUANTISED_TOLERANCE)
+        standard = Standard.of(run, model, request.tolerance)
+        left = left_alone(model)
+        candidates, nothing = _candidates(sites, device, request, said, left)
+        may_be_graph = request.graph and device.type == "cuda" and not torch.is_grad_enabled()
+        _refuse(None if may_be_graph else nothing)
         result = Acceleration(
             model,
             candidates=candidates,
-            tolerance=tolerance,
+            left=left,
+            measure=standard.measure,
             with_gradients=torch.is_grad_enabled(),
             environment=locks.environment(device),
             kernels=plans.runtime().kernels,
             untraced=untraceable,
         )
-        judge = Judge(model, run, expected, device, request.rounds, request.limit_s, torch.is_grad_enabled(), tolerance)
+        judge = Judge(model, run, standard, device, request.rounds, request.limit_s, torch.is_grad_enabled())
         try:
             if request.graph:
                 judge, why_not = judge.in_graphs()
                 result.remarks += [why_not] if why_not else []
+            _refuse(nothing if judge.pool is None else None)
             settle(result, judge, request.tolerance, request.compiles)
         except BaseException:
             uninstall(model)
             raise
+        finally:
+            run.put_back()
     return result
 
 
-def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, said: list[Warning]) -> list[Candidate]:
-    """Every site with its answer, tuned now where that was asked for; raises where none has one."""
+def _refuse(nothing: NothingReplacedError | None) -> None:
+    """Raises it, if there is one."""
+    if nothing is not None:
+        raise nothing
+
+
+def _candidates(
+    sites: Sequence[Site], device: torch.device, request: _Request, said: list[Warning], left: Mapping[str, str]
+) -> tuple[list[Candidate], NothingReplacedError | None]:
+    """Every site with its answer, tuned now where that was asked for; where none has one, an error that says so."""
     candidates = [look_up(site) for site in sites]
     if request.tune == "now":
         known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
@@ -199,30 +216,27 @@ def _candidates(sites: Sequence[Site], device: torch.device, request: _Request, 
             if one.choice is None and one.problem in failures:
                 one.reason = failures[one.problem]
     if not sites:
-        raise NothingReplacedError("it calls nothing that a kernel of ours computes")
+        why = "".join(f"; {kind}: {reason}" for kind, reason in left.items())
+        return [], NothingReplacedError(f"it calls nothing that a kernel of ours computes{why}")
     if all(one.choice is None for one in candidates):
         first = next((one.reason for one in candidates if one.problem), candidates[0].reason)
         because = f" ({said[0]})" if said else ""
-        raise _NothingKnownError(f"none of its {len(sites)} problems has an answer{because}: {first}", candidates)
-    return candidates
+        words = f"none of its {len(sites)} problems has an answer{because}: {first}"
+        return candidates, _NothingKnownError(words, candidates)
+    return candidates, None
 
 
-def _expected(model: nn.Module, run: Callable[[Callable[..., Any]], Any], tolerance: float | None) -> tuple[Any, float]:
-    """The model's own output, and the difference that is allowed; raises where it is not the same in every call."""
-    expected = run(model)
-    allowed = outputs.tolerance_of(expected) if tolerance is None else tolerance
-    if not outputs.error(run(model), expected) <= allowed:
+def _check_repeats(model: nn.Module, run: Sample, tolerance: float | None) -> None:
+    """Raises where the model's own output is not the same in every call."""
+    expected = run.learn(model)
+    if not outputs.difference(run(model), expected) <= max(outputs.tolerance_of(expected), tolerance or 0.0):
         raise NothingReplacedError("its output differs from call to call, so that nothing can be compared with it")
-    return expected, allowed
 
 
-def _call_of(sample: Any) -> Callable[[Callable[..., Any]], Any]:
+def _sample_of(sample: Any) -> Sample:
     if sample is None:
         raise NothingReplacedError("sample: give a tensor, a tuple of arguments or a mapping of named ones, or a lock")
-    if isinstance(sample, Mapping):
-        return lambda model: model(**sample)
-    arguments = tuple(sample) if isinstance(sample, tuple | list) else (sample,)
-    return lambda model: model(*arguments)
+    return Sample(sample)
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -2,100 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
+from tilewright.tuner.pytorch.acceleration import product_calls
+from tilewright.tuner.pytorch.acceleration.call import Call
 from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D, as_sizes
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
-from tilewright.tuner.pytorch.operator import Operator, is_known
-from tilewright.tuner.pytorch.products import GEMM, LINEAR
 from tilewright.tuner.pytorch.softmax import SOFTMAX
 
-
-class Call(NamedTuple):
-    """An operator of ours with its arguments. `shape`: the result's, where it is another view of the operator's."""
-
-    operator: Operator
-    arguments: tuple[Any, ...]
-    shape: tuple[int, ...] | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether no tensor is of a kind of its own, whose owner would not know our operator."""
-        return all(is_known(one) for one in self.arguments if isinstance(one, Tensor))
-
-    def run(self) -> Any:
-        """The result."""
-        result = self.operator(*self.arguments)
-        return result if self.shape is None else result.reshape(self.shape)
-
-
-def entry(argument: Any) -> Hashable:
-    """What of an argument decides whether a call is one that was accepted; no GPU's number, as ranks have each one.
-
-    Beside device, type, shape and strides of a tensor it is the precision of autocast.
-    """
-    if isinstance(argument, Tensor):
-        if argument.layout is not torch.strided:
-            return str(argument.layout)
-        kind = argument.device.type
-        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return kind, argument.dtype, tuple(argument.shape), tuple(argument.stride()), autocast
-    return tuple(argument) if isinstance(argument, list) else argument
-
-
-def entries(call: Call) -> tuple[Hashable, ...]:
-    """That of every argument, with the result's shape.
-
-    Attention's tensors count without their strides: layers that are joined hand it views of one product.
-    """
-    if call.operator is ATTENTION:
-        return *[_without_strides(one) for one in call.arguments], call.shape
-    return *[entry(one) for one in call.arguments], call.shape
-
-
-def _without_strides(argument: Any) -> Hashable:
-    found = entry(argument)
-    if not isinstance(argument, Tensor) or not isinstance(found, tuple):
-        return found
-    kind, dtype, shape, _, autocast = found
-    return kind, dtype, shape, autocast
-
-
 # Below, arguments have PyTorch's names, so that a call by name is bound as PyTorch binds it.
-
-
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:  # noqa: A002
-    return Call(LINEAR, (input, weight, bias, "none", "fp32")) if weight.dim() == 2 else None
-
-
-def _matmul(input: Tensor, other: Tensor) -> Call | None:  # noqa: A002
-    """Matrices, or as many of them on either side; batches of several dimensions become one."""
-    a, b = input, other
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or min(a.dim(), b.dim()) < 2:
-        return None
-    if a.dim() == b.dim() == 2:
-        return Call(GEMM, (a, b, 1.0, "fp32"))
-    if a.shape[:-2] != b.shape[:-2]:
-        return None
-    if a.dim() == 3:
-        return Call(GEMM, (a, b, 1.0, "fp32"))
-    shape = (*a.shape[:-1], b.shape[-1])
-    return Call(GEMM, (a.flatten(0, -3), b.flatten(0, -3), 1.0, "fp32"), tuple(shape))
-
-
-def _product(dimensions: int) -> Callable[..., Call | None]:
-    """`mm` or `bmm`, which take just so many dimensions."""
-
-    def product(input: Tensor, mat2: Tensor) -> Call | None:  # noqa: A002
-        return _matmul(input, mat2) if input.dim() == mat2.dim() == dimensions else None
-
-    return product
 
 
 def _softmax(
@@ -149,6 +70,27 @@ def _conv2d(  # noqa: PLR0917 - PyTorch's own
     return None if sizes is None else Call(CONV2D, (input, weight, bias, *sizes, groups, "none", "fp32"))
 
 
+def _conv1d(  # noqa: PLR0917 - PyTorch's own
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Call | None:
+    """As of images of one row."""
+    if input.dim() != 3 or weight.dim() != 3:
+        return None
+    stride, padding, dilation = (one if isinstance(one, int | str) else one[0] for one in (stride, padding, dilation))
+    padding = padding if isinstance(padding, str) else (0, padding)
+    call = _conv2d(input[:, :, None], weight[:, :, None], bias, (1, stride), padding, (1, dilation), groups)
+    if call is None:
+        return None
+    batch, filters, _, length = call.operator.result(*call.arguments).shape
+    return call._replace(shape=(batch, filters, length))
+
+
 def _attention(  # noqa: PLR0917 - PyTorch's own
     query: Tensor,
     key: Tensor,
@@ -165,17 +107,25 @@ def _attention(  # noqa: PLR0917 - PyTorch's own
 
 
 FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
-    F.linear: _linear,
-    torch.matmul: _matmul,
-    torch.Tensor.matmul: _matmul,
-    torch.mm: _product(2),
-    torch.Tensor.mm: _product(2),
-    torch.bmm: _product(3),
-    torch.Tensor.bmm: _product(3),
+    F.linear: product_calls.linear,
+    torch.matmul: product_calls.matmul,
+    torch.Tensor.matmul: product_calls.matmul,
+    torch.mm: product_calls.product(2),
+    torch.Tensor.mm: product_calls.product(2),
+    torch.bmm: product_calls.product(3),
+    torch.Tensor.bmm: product_calls.product(3),
+    torch.addmm: product_calls.sum_with_product(2),
+    torch.Tensor.addmm: product_calls.sum_with_product(2),
+    torch.baddbmm: product_calls.sum_with_product(3),
+    torch.Tensor.baddbmm: product_calls.sum_with_product(3),
+    torch.einsum: product_calls.einsum,
+    F.conv1d: _conv1d,
     F.conv2d: _conv2d,
     F.layer_norm: _layer_norm,
     F.rms_norm: _rms_norm,
     F.scaled_dot_product_attention: _attention,
+    torch.ops.aten.scaled_dot_product_attention: _attention,
+    torch.ops.aten.scaled_dot_product_attention.default: _attention,
     F.softmax: _softmax,
     torch.softmax: _softmax_of_torch,
     torch.Tensor.softmax: _softmax_of_torch,
@@ -194,18 +144,20 @@ def call_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -
     return call
 
 
-NAMES: Mapping[Any, str] = {function: function.__name__ for function in FUNCTIONS}
+NAMES: Mapping[Any, str] = {function: function.__name__.partition(".")[0] for function in FUNCTIONS}
 """How reports and locks call a function: a method and the function that does the same have one name."""
 
 
-def _of_convolution(module: nn.Conv2d, x: Tensor) -> Call | None:
+def _of_convolution(module: nn.Conv1d | nn.Conv2d, x: Tensor) -> Call | None:
     if module.padding_mode != "zeros":
         return None
-    return _conv2d(x, module.weight, module.bias, module.stride, module.padding, module.dilation, module.groups)
+    of_function = _conv1d if isinstance(module, nn.Conv1d) else _conv2d
+    return of_function(x, module.weight, module.bias, module.stride, module.padding, module.dilation, module.groups)
 
 
 MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
-    nn.Linear: lambda module, x: _linear(x, module.weight, module.bias),
+    nn.Linear: lambda module, x: product_calls.linear(x, module.weight, module.bias),
+    nn.Conv1d: _of_convolution,
     nn.Conv2d: _of_convolution,
     nn.LayerNorm: lambda module, x: _layer_norm(x, module.normalized_shape, module.weight, module.bias, module.eps),
     nn.RMSNorm: lambda module, x: _rms_norm(x, module.normalized_shape, module.weight, module.eps),
@@ -220,11 +172,34 @@ def of_foreign_norm(module: Any, x: Tensor) -> Call | None:
     return _rms_norm(x, module.weight.shape, module.weight, eps) if isinstance(eps, float) else None
 
 
-def stand_in(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
-    """What makes a call of such a module; None where there is nothing for its class.
+def of_turned_layer(module: Any, x: Tensor) -> Call | None:
+    """GPT-2's `Conv1D`, whose weight (inputs, outputs) has been turned so that it lies as that of `nn.Linear`."""
+    weight = module.weight.mT
+    return product_calls.linear(x, weight, module.bias) if weight.is_contiguous() else None
 
-    Libraries of models have norms of their own, whose classes are named alike (`LlamaRMSNorm`).
+
+def foreign(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
+    """What makes a call of a module of another library, which is known by the name of its class."""
+    name, weight = type(module).__name__, module._parameters.get("weight")  # noqa: SLF001 - as in installed.py
+    if name.endswith("RMSNorm") and weight is not None:
+        return of_foreign_norm
+    is_layer = name == "Conv1D" and weight is not None and weight.dim() == 2 and hasattr(module, "nf")
+    return of_turned_layer if is_layer else None
+
+
+def stand_in(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
+    """What makes a call of such a module; None where there is nothing for its class, or something makes its weight.
+
+    A layer that is to be turned poses the problem that it will pose then.
     """
     known = MODULES.get(type(module))
-    is_norm = type(module).__name__.endswith("RMSNorm") and isinstance(getattr(module, "weight", None), Tensor)
-    return of_foreign_norm if known is None and is_norm else known
+    if known is not None and type(module) is not nn.Softmax and "weight" not in module._parameters:  # noqa: SLF001 - as above
+        return None
+    found = foreign(module) if known is None else known
+    return _of_layer_to_turn if found is of_turned_layer else found
+
+
+def _of_layer_to_turn(module: Any, x: Tensor) -> Call | None:
+    weight = module.weight
+    may_move = type(weight) is nn.Parameter and not weight.is_inference() and (weight.is_cuda or not weight.is_shared())
+    return product_calls.linear(x, weight.mT.contiguous(), module.bias) if may_move else None

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.loop.statistics import median
-from tilewright.tuner.pytorch.acceleration import outputs
-from tilewright.tuner.pytorch.acceleration.graph import first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.sites import Site
+from tilewright.tuner.pytorch.acceleration.standard import Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 from tilewright.tuner.pytorch.plans import on_device_of
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
@@ -35,7 +35,7 @@ class Candidate:
     choice: Choice | None = None
     pytorch_ms: float | None = None
     ours_ms: float | None = None
-    error: float | None = None
+    verdict: Verdict | None = None
     gain: float | None = None
     is_compiled: bool = False
     reason: str = ""
@@ -92,14 +92,13 @@ def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
     """
     site = candidate.site
     try:
-        expected, found = site.original(), site.call.run()
+        standard, found = Standard.of(lambda _: site.original(), tolerance=tolerance), site.call.run()
     except REFUSALS as error:
         candidate.reason = str(error)
         return
-    candidate.error = outputs.error(found, expected)
-    allowed = outputs.tolerance_of(expected) if tolerance is None else tolerance
-    if not candidate.error <= allowed:
-        candidate.reason = f"its result is off by {candidate.error:.2g}, and {allowed:.2g} is allowed"
+    candidate.verdict = standard.verdict(found)
+    if not candidate.verdict.is_right:
+        candidate.reason = f"its result is {candidate.verdict}"
         return
     contestants = {"PyTorch": Contestant(site.original), "ours": Contestant(site.call.run)}
     if pool is not None:

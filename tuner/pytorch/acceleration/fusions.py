@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from tilewright.tuner.pytorch.acceleration.calls import Call, entries, entry, stand_in
+from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
+from tilewright.tuner.pytorch.acceleration.calls import stand_in
 from tilewright.tuner.pytorch.acceleration.installed import SHARED
+from tilewright.tuner.pytorch.acceleration.left import tied
 from tilewright.tuner.pytorch.acceleration.patterns import Joined, Match, Parameter, find
 from tilewright.tuner.pytorch.acceleration.shared import can_join, parameters_of
 from tilewright.tuner.pytorch.acceleration.sites import Site
@@ -30,8 +32,9 @@ from tilewright.tuner.pytorch.products import LINEAR
 class _Search:
     """The fusions of modules as they are called, a site for those that are alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, tied: set[int]) -> None:
         self.sites: dict[Hashable, Site] = {}
+        self._tied = tied
         self.untraceable: dict[str, str] = {}
         self._known: dict[Hashable, list[Hashable]] = {}
         self._is_busy = False
@@ -40,11 +43,14 @@ class _Search:
         self._copy = torch.empty(0)
 
     def enter_layer(self, name: str, module: nn.Module, positional: tuple[Any, ...]) -> None:
-        """Before a linear layer runs: those of one module that follow one another with one input are noted together."""
+        """Before a linear layer runs: those in one module that follow one another with one input are noted together.
+
+        Among them are a layer and the first one of an adapter beside it.
+        """
         if self._is_busy or len(positional) != 1 or not isinstance(positional[0], Tensor):
             return
         owner, [x] = name.rpartition(".")[0], positional
-        is_same = self._input is not None and self._input[0] == owner and self._input[1] is x
+        is_same = self._input is not None and _is_within(owner, self._input[0]) and self._input[1] is x
         if not is_same or not torch.equal(x, self._copy):  # it may have been changed in place, which nobody counts
             self.finish_layers()
             self._input, self._copy = (owner, x), x.detach().clone()
@@ -53,7 +59,8 @@ class _Search:
     def finish_layers(self) -> None:
         """Makes what was noted a site."""
         layers = [module for _, module in self._layers]
-        if self._input is not None and len(layers) > 1 and not torch.is_grad_enabled() and can_join(layers):
+        is_free = self._tied.isdisjoint(id(one) for layer in layers for one in layer.parameters())
+        if self._input and len(layers) > 1 and not torch.is_grad_enabled() and is_free and can_join(layers):
             x = self._input[1]
             parameters = [torch.cat([one.detach() for one in given]) for given in parameters_of(layers)]
             call = Call(LINEAR, (x, parameters[0], parameters[1] if parameters[1:] else None, "none", "fp32"))
@@ -112,6 +119,10 @@ class _Search:
         return which
 
 
+def _is_within(owner: str, other: str) -> bool:
+    return not other or owner == other or owner.startswith(f"{other}.")
+
+
 def _reads(match: Match, node: Any) -> bool:
     return node in match.arguments or any(node in one.all_input_nodes for one in match.nodes)
 
@@ -126,7 +137,7 @@ def _value(argument: Any, around: Around, values: dict[str, Any]) -> Any:
 
 def search(model: nn.Module, run: Callable[[], Any]) -> tuple[list[Site], dict[str, str]]:
     """The fusions that one run would have, and by class of module why its code could not be traced."""
-    found = _Search()
+    found = _Search(tied(model.parameters()))
     if is_watched():  # by autocast, for one: what is fused stays PyTorch's there
         return [], {}
     names = {module: name for name, module in model.named_modules() if type(module) is nn.Linear}

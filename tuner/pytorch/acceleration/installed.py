@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tilewright.tuner.pytorch.acceleration.calls import (
-    MODULES,
-    NAMES,
-    Call,
-    call_of,
-    entries,
-    entry,
-    of_foreign_norm,
-)
+from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
+from tilewright.tuner.pytorch.acceleration.calls import MODULES, NAMES, call_of, foreign, of_turned_layer
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.quantised import QuantisedLayers, QuantisedLinear, forget, quantise
-from tilewright.tuner.pytorch.acceleration.shared import SharedForward, SharedLayers, can_join, changes_nothing, part
+from tilewright.tuner.pytorch.acceleration.shared import (
+    SharedForward,
+    SharedLayers,
+    can_join,
+    changes_nothing,
+    part,
+    turn,
+)
 from tilewright.tuner.pytorch.warm import Warm
 
 SHARED = "shared"
@@ -113,6 +113,12 @@ class AcceleratedLinear(AcceleratedModule, nn.Linear):  # type: ignore[misc]
     plain = nn.Linear
 
 
+class AcceleratedConv1d(AcceleratedModule, nn.Conv1d):  # type: ignore[misc]
+    """`tw.conv2d` of images of one row for some inputs."""
+
+    plain = nn.Conv1d
+
+
 class AcceleratedConv2d(AcceleratedModule, nn.Conv2d):  # type: ignore[misc]
     """`tw.conv2d` for some inputs."""
 
@@ -143,6 +149,7 @@ class AcceleratedSoftmax(AcceleratedModule, nn.Softmax):  # type: ignore[misc]
 
 CLASSES: Mapping[type[nn.Module], type[nn.Module]] = {
     nn.Linear: AcceleratedLinear,
+    nn.Conv1d: AcceleratedConv1d,
     nn.Conv2d: AcceleratedConv2d,
     nn.LayerNorm: AcceleratedLayerNorm,
     nn.RMSNorm: AcceleratedRMSNorm,
@@ -162,12 +169,12 @@ class ForeignForward:
     """The `forward` of a module of another library's class, which runs our operator with accepted inputs."""
 
     def __init__(self, module: nn.Module, accepted: Accepted) -> None:
-        self._module, self._replaced = module, Replaced(accepted)
+        self._module, self._replaced, self._make = module, Replaced(accepted), foreign(module)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """The result of its class, whose other arguments are known to it alone."""
         is_usual = len(given) == 1 and not named and isinstance(given[0], Tensor)
-        found = self._replaced.result(self._module, given[0], of_foreign_norm) if is_usual else None
+        found = self._replaced.result(self._module, given[0], self._make) if is_usual and self._make else None
         return type(self._module).forward(self._module, *given, **named) if found is None else found
 
 
@@ -238,15 +245,21 @@ def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: 
     # First, while all modules are of PyTorch's classes.
     _install_fusions(model, fusions, compiled, in_whole_numbers, with_gradients=with_gradients)
     for name, keys in by_module.items():
-        module, accepted = model.get_submodule(name), keys.accepted(with_gradients=with_gradients)
-        if type(module) in CLASSES:
-            module.__class__ = QuantisedLinear if name in in_whole_numbers else CLASSES[type(module)]
-            vars(module)["_tilewright"] = Replaced(accepted)
-        else:
-            module.forward = _kept(module, accepted, partial(ForeignForward, module, accepted))
+        accepted = keys.accepted(with_gradients=with_gradients)
+        _install_module(model.get_submodule(name), accepted, is_quantised=name in in_whole_numbers)
     if by_function:
         functions = {name: keys.accepted(with_gradients=with_gradients) for name, keys in by_function.items()}
         model.forward = ForwardWithFunctions(model, functions)
+
+
+def _install_module(module: nn.Module, accepted: Accepted, *, is_quantised: bool) -> None:
+    if type(module) in CLASSES:
+        module.__class__ = QuantisedLinear if is_quantised else CLASSES[type(module)]
+        vars(module)["_tilewright"] = Replaced(accepted)
+        return
+    if foreign(module) is of_turned_layer:
+        turn(module.weight)
+    module.forward = _kept(module, accepted, partial(ForeignForward, module, accepted))
 
 
 def _install_fusions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +13,8 @@ from torch import nn
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.graph import CaptureError, GraphForward, first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.graph_capture import CaptureError, first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.result import (
     BOTH,
@@ -26,7 +26,9 @@ from tilewright.tuner.pytorch.acceleration.result import (
     OURS,
     OURS_GRAPH,
 )
-from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
+from tilewright.tuner.pytorch.acceleration.sample import Sample
+from tilewright.tuner.pytorch.acceleration.standard import INFINITE, NONE, Standard, Verdict
+from tilewright.tuner.pytorch.acceleration.timing import MOST_CALLS, Contestant, play
 from tilewright.tuner.pytorch.operator import is_watched
 
 MOST_ALONE = 12
@@ -38,10 +40,10 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Settled:
-    """The whole model's times in every way; the error of ours under torch.compile; why some are not among them."""
+    """The whole model's times in every way; how right ours is under torch.compile; why some are not among them."""
 
     times_ms: Times
-    compiled_error: float | None = None
+    compiled_verdict: Verdict | None = None
     failures: list[str] = field(default_factory=list)
     graphs: dict[str, GraphForward] = field(default_factory=dict)  # by way
     compiled: Callable[..., Any] | None = None
@@ -49,20 +51,20 @@ class Settled:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model with its sample and its own output.
+    """A model with its sample, and what its output is judged by.
 
-    `run(callable)` calls the model, or what was made of it, with the sample. `pool`: of memory for the CUDA graphs in
+    `run(callable)` calls the model, or what was made of it, with the sample; where calls change something, a sample of
+    the clock is one call. `pool`: of memory for the CUDA graphs in
     which replacements are timed, so that the time is the GPU's; None: they are timed as the host calls them.
     """
 
     model: nn.Module
-    run: Callable[[Callable[..., Any]], Any]
-    expected: Any
+    run: Sample
+    standard: Standard
     device: torch.device
     rounds: int
     limit_s: float
     with_gradients: bool
-    tolerance: float
     pool: Any = None
 
     def in_graphs(self) -> tuple[Judge, str]:
@@ -98,19 +100,19 @@ class Judge:
                 left_out.reason = left_out.slower_alone or "the whole model is no slower without it"
         return [one for one in candidates if not one.reason]
 
-    def error_of(self, chosen: Sequence[Candidate]) -> float:
-        """That of the model's output with these, which stay; infinite where it does not run with a fusion."""
+    def verdict_with(self, chosen: Sequence[Candidate]) -> Verdict:
+        """That on the model's output with these, which stay; wrong where it does not run with a fusion."""
         try:
             self.install(chosen)
-            return self.error()
+            return self.verdict()
         except Exception:
             if not any(one.site.fusion for one in chosen):
                 raise
-            return math.inf
+            return Verdict(INFINITE, NONE, NONE)
 
-    def error(self) -> float:
-        """That of the model's output as it is now."""
-        return outputs.error(self.run(self.model), self.expected)
+    def verdict(self) -> Verdict:
+        """That on the model's output as it is now."""
+        return self.standard.verdict(self.run(self.model))
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
         """What all these replacements bring, as a CUDA graph too and under torch.compile where these work.
@@ -118,23 +120,23 @@ class Judge:
         What torch.compile makes is timed as a graph too, in which small kernels between ours are one.
         """
         uninstall(self.model)
-        contestants, failures, error, compiled = {EAGER: self._eager([])}, list[str](), None, None
+        contestants, failures, verdict, compiled = {EAGER: self._eager([])}, list[str](), None, None
         contestants |= {OURS: self._eager(chosen)} if chosen else {}
         graphs = self._graphs({OURS_GRAPH: chosen, GRAPH: ()} if chosen else {GRAPH: ()}, failures)
         if chosen and compiles is not None:
             try:
                 compiled = compiles(self.model)
-                ways, error = self._compiled(chosen, compiled)
+                ways, verdict = self._compiled(chosen, compiled)
                 contestants |= ways
             except Exception as problem:  # noqa: BLE001 - the model's code and compilers raise what they like, and eager is left
                 failures.append(f"torch.compile does not work here: {first_line(problem)}")
-        if error is not None and compiles is torch.compile:  # others may make graphs of their own
+        if verdict is not None and compiles is torch.compile:  # others may make graphs of their own
             graphs |= self._graphs({COMPILED_GRAPH: (), BOTH_GRAPH: chosen}, failures, compiled)
         for way, graph in graphs.items():
             those = chosen if way in {OURS_GRAPH, BOTH_GRAPH} else ()
-            contestants[way] = Contestant(lambda: self.run(self.model), partial(self._put, graph, those))
+            contestants[way] = self._contestant(self.model, partial(self._put, graph, those))
         times_ms = play(contestants, self.device, self.rounds, self.limit_s)
-        return Settled(times_ms, error, failures, graphs, compiled)
+        return Settled(times_ms, verdict, failures, graphs, compiled)
 
     def _graphs(
         self,
@@ -158,14 +160,20 @@ class Judge:
         """
         self.install(chosen, () if compiled is None else chosen)
         forward = GraphForward(self.model, vars(self.model).get("forward"))
-        self.run(lambda *given, **named: forward.capture(given, named, self.tolerance, compiled))
-        if not outputs.error(self.run(forward), self.expected) <= self.tolerance:
+        differs = max(outputs.tolerance_of(self.standard.expected), self.standard.tolerance or 0.0)
+        self.run(lambda *given, **named: forward.capture(given, named, differs, compiled))
+        if not self.standard.verdict(self.run(forward)).is_right:
             raise CaptureError("a replay computes something else")
         return forward
 
     def _put(self, forward: GraphForward, chosen: Sequence[Candidate]) -> None:
         self.install(chosen)
         forward.put()
+        self.run.put_back()
+
+    def _contestant(self, call: Callable[..., Any], prepare: Callable[[], object]) -> Contestant:
+        most = 1 if self.run.has_state else MOST_CALLS
+        return Contestant(lambda: self.run(call), prepare, most_calls=most)
 
     def _timed(self, chosen: Sequence[Candidate]) -> Contestant:
         if self.pool is None:
@@ -175,26 +183,27 @@ class Judge:
         return replay_timed(lambda: self.run(self.model), 1, self.pool, held)
 
     def _eager(self, chosen: Sequence[Candidate]) -> Contestant:
-        return Contestant(lambda: self.run(self.model), partial(self._warm, self.model, chosen, ()))
+        return self._contestant(self.model, partial(self._warm, self.model, chosen, ()))
 
     def _warm(self, call: Callable[..., Any], chosen: Sequence[Candidate], compiled: Sequence[Candidate]) -> None:
         """Installs them and calls once: what is new in its place looks up its launches at the first call."""
         self.install(chosen, compiled)
         self.run(call)
+        self.run.put_back()
 
     def _compiled(
         self, chosen: Sequence[Candidate], compiled: Callable[..., Any]
-    ) -> tuple[dict[str, Contestant], float]:
-        """Both ways, compiled now, and the error of ours.
+    ) -> tuple[dict[str, Contestant], Verdict]:
+        """Both ways, compiled now, and how right ours is.
 
         One compiled model has code for both, and takes that of what is installed.
         """
-        ways, error = {}, 0.0
+        ways, verdict = {}, Verdict(NONE, NONE, NONE)
         for way, those in ((COMPILED, ()), (BOTH, chosen)):
             self.install(those, those)
-            error = outputs.error(self.run(compiled), self.expected)
-            ways[way] = Contestant(lambda: self.run(compiled), partial(self._warm, compiled, those, those))
-        return ways, error
+            verdict = self.standard.verdict(self.run(compiled))
+            ways[way] = self._contestant(compiled, partial(self._warm, compiled, those, those))
+        return ways, verdict
 
 
 def wins(times_ms: Times, way: str, over: str) -> bool:

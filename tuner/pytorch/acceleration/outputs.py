@@ -1,28 +1,24 @@
-"""Outputs of a model: their difference, and how much of one is allowed."""
+"""Outputs of a model: their tensors, and whether two runs of the same code differ."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tilewright.tuner.pytorch.acceleration.trees import Parts, apart
+
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
-"""The difference that two orders of summation make in a deep model, with room: by the dtype of the output."""
+"""The difference that two runs of the same code may have, whose sums atomics order: by the dtype of the output."""
 
 
-def leaves(output: Any) -> Iterator[Tensor]:
-    """The tensors of an output, in order."""
-    if isinstance(output, Tensor):
-        yield output.detach()
-    elif isinstance(output, Mapping):
-        for one in output.values():
-            yield from leaves(one)
-    elif isinstance(output, Sequence) and not isinstance(output, str | bytes):
-        for one in output:
-            yield from leaves(one)
+def leaves(output: Any) -> list[Tensor]:
+    """The tensors of an output, each once, in order; those of caches and other objects are among them."""
+    parts = Parts()
+    apart(output, parts, strict=False)
+    return [one.detach() for one in parts.tensors]
 
 
 def tolerance_of(output: Any) -> float:
@@ -30,12 +26,12 @@ def tolerance_of(output: Any) -> float:
     return max((TOLERANCES.get(one.dtype, 0.0) for one in leaves(output)), default=0.0)
 
 
-def error(output: Any, expected: Any) -> float:
+def difference(output: Any, expected: Any) -> float:
     """The norm of the difference over that of what is expected, of the worst tensor; infinite for a NaN too much."""
-    pairs = list(zip(leaves(output), leaves(expected), strict=False))
-    if len(pairs) != len(list(leaves(output))) or len(pairs) != len(list(leaves(expected))):
+    found, known = leaves(output), leaves(expected)
+    if len(found) != len(known):
         return math.inf
-    return max((_of_tensor(*pair) for pair in pairs), default=0.0)
+    return max((_of_tensor(*pair) for pair in zip(found, known, strict=True)), default=0.0)
 
 
 def _of_tensor(output: Tensor, expected: Tensor) -> float:

@@ -17,6 +17,7 @@ from tilewright.tuner.pytorch.acceleration import lock
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, uninstall
+from tilewright.tuner.pytorch.acceleration.standard import Verdict
 from tilewright.tuner.runtime.any_size.tables import as_table
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"
@@ -33,11 +34,11 @@ class AccelerationWarning(UserWarning):
 class Acceleration:
     """What was replaced in a model, and what it brought.
 
-    `times_ms`: of the whole model, a number a round, by way, of which it has taken `way`; `error`, `compiled_error`
-    (under torch.compile) and `tolerance` of its output: the norm of the difference over the norm. `reason`: why nothing
+    `times_ms`: of the whole model, a number a round, by way, of which it has taken `way`; `verdict`,
+    `compiled_verdict` (under torch.compile): the errors of its output, from what is in `measure`. `reason`: why nothing
     was replaced, else empty.
     `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
-    reason, so that nothing is fused in it.
+    reason, so that nothing is fused in it. `left`: classes of modules that are not replaced, and why.
     """
 
     model: nn.Module
@@ -45,14 +46,15 @@ class Acceleration:
     candidates: Sequence[Candidate] = ()
     times_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     way: str = EAGER
-    error: float | None = None
-    compiled_error: float | None = None
-    tolerance: float | None = None
+    verdict: Verdict | None = None
+    compiled_verdict: Verdict | None = None
+    measure: str = ""
     with_gradients: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     remarks: list[str] = field(default_factory=list)
     untraced: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
     kernels: Catalogue | None = field(default=None, repr=False)
 
     @property
@@ -133,13 +135,14 @@ class Acceleration:
             "way": self.way,
             "graph": self.is_graph,
             "untraced": dict(self.untraced),
+            "left": dict(self.left),
             "times_ms": {way: statistics.median(times) for way, times in self.times_ms.items()},
             "rounds": max(map(len, self.times_ms.values()), default=0),
             "speedup": self.speedup(),
             "speedup_compiled": self.speedup(BOTH, COMPILED),
-            "error": self.error,
-            "compiled_error": self.compiled_error,
-            "tolerance": self.tolerance,
+            **_errors(self.verdict),
+            "compiled_error": None if self.compiled_verdict is None else self.compiled_verdict.error.whole,
+            "errors_from": self.measure,
             "with_gradients": self.with_gradients,
             "environment": dict(self.environment),
             "sites": [_site(one) for one in self.candidates],
@@ -148,15 +151,17 @@ class Acceleration:
     def __str__(self) -> str:
         """A table of the sites, and one of the whole model."""
         parts = [self._sites(), self._whole()]
-        if self.error is not None and self.tolerance is not None:
-            there = "" if self.compiled_error is None else f" (under torch.compile by {self.compiled_error:.2g})"
-            parts.append(f"Its output is off by {self.error:.2g} of its norm{there}; {self.tolerance:.2g} is allowed.")
+        if self.verdict is not None:
+            there = "" if self.compiled_verdict is None else f" Under torch.compile it is {self.compiled_verdict}."
+            parts.append(f"Its output, compared with {self.measure}, is {self.verdict}.{there}")
         if self.reason:
             parts.append(f"Nothing is replaced: {self.reason}")
-        return "\n".join([*filter(None, [*parts, *self.remarks, self.untraced_words])])
+        left = [f"Left alone: {kind}: {reason}." for kind, reason in self.left.items()]
+        return "\n".join([*filter(None, [*parts, *self.remarks, self.untraced_words, *left])])
 
     def _sites(self) -> str:
-        head = ("operator", "where", "calls", "problem", "PyTorch ms", "ours ms", "in the model", "")
+        times = ("PyTorch ms", "ours ms")
+        head = ("operator", "where", "calls", "problem", *times, "PyTorch off by", "ours off by", "in the model", "")
         rows = [_row(one) for one in self.candidates]
         return _table([head, *rows]) if rows else ""
 
@@ -177,6 +182,8 @@ def _row(one: Candidate) -> tuple[str, ...]:
         "" if one.problem is None else f"{one.problem.shape_text} {one.problem.dtype}",
         "" if one.pytorch_ms is None else f"{one.pytorch_ms:.4g}",
         "" if one.ours_ms is None else f"{one.ours_ms:.4g}",
+        "" if one.verdict is None else f"{one.verdict.eager.whole:.2g}",
+        "" if one.verdict is None else f"{one.verdict.error.whole:.2g}",
         "" if one.gain is None else f"x {one.gain:.3f}",
         one.reason or ("replaced" if one.is_compiled else "replaced in eager"),
     )
@@ -197,12 +204,21 @@ def _site(one: Candidate) -> dict[str, Any]:
         "library_ms": None if choice is None else choice.library_ms,
         "pytorch_here_ms": one.pytorch_ms,
         "ours_here_ms": one.ours_ms,
-        "error": one.error,
+        **_errors(one.verdict),
         "gain_in_model": one.gain,
         "replaced": not one.reason,
         "replaced_in_compiled": one.is_compiled,
         "reason": one.reason,
     }
+
+
+def _errors(verdict: Verdict | None) -> dict[str, float | None]:
+    """Ours and those of PyTorch's own: of the whole tensor, and of its largest row."""
+    if verdict is None:
+        return dict.fromkeys(("error", "row_error", "eager_error", "eager_row_error", "allowed_error"))
+    own, eager = verdict.error, verdict.eager
+    ours = {"error": own.whole, "row_error": own.row}
+    return {**ours, "eager_error": eager.whole, "eager_row_error": eager.row, "allowed_error": verdict.allowed.whole}
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

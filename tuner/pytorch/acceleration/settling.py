@@ -29,7 +29,7 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
     chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
     if chosen or judge.pool is not None:
         settled = judge.settle(chosen, compiles)
-        result.times_ms, result.compiled_error = settled.times_ms, settled.compiled_error
+        result.times_ms, result.compiled_verdict = settled.times_ms, settled.compiled_verdict
         result.remarks += settled.failures
         result.way = best_way(settled.times_ms)
     if result.way in {EAGER, GRAPH, COMPILED_GRAPH}:
@@ -43,19 +43,22 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
         judge.install([] if is_for_graph else chosen, compiled)  # what is not replayed is to be no slower than it was
         if is_graph:
             settled.graphs[result.way].put()
+            result.remarks += filter(None, [settled.graphs[result.way].remark])
     else:
         uninstall(judge.model)
         if result.way != EAGER:  # again, as parameters have been moved back
-            judge.captured([], settled.compiled if result.way == COMPILED_GRAPH else None).put()
+            graph = judge.captured([], settled.compiled if result.way == COMPILED_GRAPH else None)
+            graph.put()
+            result.remarks += filter(None, [graph.remark])
     if result.way != EAGER:
-        result.error = judge.error()
+        result.verdict = judge.verdict()
 
 
 def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleration) -> list[Candidate]:
     """Those that are replaced under torch.compile too."""
-    if settled.compiled_error is None:
+    if settled.compiled_verdict is None:
         return []
-    is_right, times_ms = settled.compiled_error <= (result.tolerance or 0.0), settled.times_ms
+    is_right, times_ms = settled.compiled_verdict.is_right, settled.times_ms
     is_faster = wins(times_ms, BOTH, COMPILED)
     if BOTH_GRAPH in times_ms and COMPILED_GRAPH in times_ms:  # the GPU's time, if the host's is no worse
         is_faster |= wins(times_ms, BOTH_GRAPH, COMPILED_GRAPH) and not wins(times_ms, COMPILED, BOTH)
@@ -72,14 +75,14 @@ def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Ca
     """Those with which the model's output is right: all, or all but those fusions that make it wrong, or none."""
 
     def is_right(those: list[Candidate]) -> bool:
-        result.error = judge.error_of(those)
-        return result.error <= judge.tolerance
+        result.verdict = judge.verdict_with(those)
+        return result.verdict.is_right
 
     if not chosen or is_right(chosen):
         return chosen
     kept = [one for one in chosen if not one.site.fusion]
     if kept and not is_right(kept):
-        _turn_down(chosen, "the model's output is off by more than is allowed with all replacements")
+        _turn_down(chosen, f"the model's output is {result.verdict} with all replacements")
         return []
     for one in chosen:
         if one.site.fusion and is_right([*kept, one]):

@@ -11,9 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tilewright.tuner.pytorch.acceleration.calls import entry
+from tilewright.tuner.pytorch.acceleration.call import entry
+from tilewright.tuner.pytorch.acceleration.trees import version_of
 from tilewright.tuner.pytorch.operator import is_known, is_watched
 from tilewright.tuner.pytorch.products import LINEAR
+
+_TURNED: Any = WeakIdKeyDictionary()
+"""The matrices whose memory holds them column by column."""
 
 _JOINED: Any = WeakIdKeyDictionary()
 """The parameters that were moved, with the tensor of all. What is installed may change and they stay, so that a CUDA
@@ -45,10 +49,20 @@ def join(parameters: Sequence[Tensor]) -> Tensor:
     return joined
 
 
+def turn(parameter: Tensor) -> None:
+    """Lays the matrix column by column, once; it stays the object that it was."""
+    if parameter not in _TURNED:
+        with torch.inference_mode(mode=False), torch.no_grad():
+            parameter.data = parameter.detach().mT.contiguous().mT
+        _TURNED[parameter] = True
+
+
 def part(parameters: Iterable[Tensor]) -> None:
-    """Gives each of them that was joined memory of its own again."""
+    """Gives each of them that was joined memory of its own again, and lays those that were turned row by row."""
     with torch.inference_mode(mode=False), torch.no_grad():
         for one in parameters:
+            if _TURNED.pop(one, None):
+                one.data = one.detach().contiguous()
             if _JOINED.pop(one, None) is not None:
                 one.data = one.detach().clone()
 
@@ -85,11 +99,6 @@ def can_join(layers: Sequence[Any]) -> bool:
         and all(type(one) is nn.Parameter and not one.is_inference() and one.is_contiguous() for one in given)
         and not any(one.is_shared() and not one.is_cuda for one in given)  # of processes: they would lose each other
     )
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often the tensor was changed in place; 0 of an inference tensor, where nobody counts."""
-    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name says it
 
 
 def changes_nothing(function: Any) -> bool:

@@ -13,8 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.reference import GROUP
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, Call, call_of, entries, entry, stand_in
+from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
+from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, call_of, foreign, of_turned_layer, stand_in
 from tilewright.tuner.pytorch.acceleration.installed import SHARED, Replacement
+from tilewright.tuner.pytorch.acceleration.left import tied
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.gated import LINEAR_GATED
 from tilewright.tuner.pytorch.products import LINEAR
@@ -110,10 +112,11 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
 
 def observe(model: nn.Module, run: Callable[[], Any]) -> list[Site]:
     """The sites of one run."""
-    watch = _Watch()
+    watch, fixed = _Watch(), tied(model.parameters())
     with ExitStack() as hooks:
         for name, module in model.named_modules():
-            if stand_in(module) is not None:
+            is_fixed = foreign(module) is of_turned_layer and id(module.weight) in fixed
+            if stand_in(module) is not None and not is_fixed:
                 before = module.register_forward_pre_hook(
                     lambda module, arguments, named, name=name: watch.enter(name, module, arguments, named),
                     with_kwargs=True,

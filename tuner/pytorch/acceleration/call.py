@@ -1,0 +1,82 @@
+"""A call of PyTorch's as one of an operator of ours, and what of it decides whether it is one that was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tilewright.tuner.pytorch.attention import ATTENTION
+from tilewright.tuner.pytorch.operator import Operator, is_known
+
+
+class Call(NamedTuple):
+    """An operator of ours with its arguments.
+
+    `shape`: the result's, where it is another view of the operator's, of which `order` permutes the dimensions.
+    `added`: a tensor that is added to it, times a number.
+    """
+
+    operator: Operator
+    arguments: tuple[Any, ...]
+    shape: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+    added: tuple[Tensor, float] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no tensor is of a kind of its own, whose owner would not know our operator."""
+        return all(is_known(one) for one in self.arguments if isinstance(one, Tensor))
+
+    def run(self) -> Any:
+        """The result."""
+        result = self.operator(*self.arguments)
+        if self.shape is not None:
+            result = result.reshape(self.shape)
+        if self.order is not None:
+            result = result.permute(self.order)
+        if self.added is not None:
+            add = torch.add if torch.is_grad_enabled() else torch.Tensor.add_
+            result = add(result, self.added[0], alpha=self.added[1])
+        return result
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the operator's result is the call's."""
+        return self.shape is None and self.order is None and self.added is None
+
+
+def entry(argument: Any) -> Hashable:
+    """What of an argument decides whether a call is one that was accepted; no GPU's number, as ranks have each one.
+
+    Beside device, type, shape and strides of a tensor it is the precision of autocast.
+    """
+    if isinstance(argument, Tensor):
+        if argument.layout is not torch.strided:
+            return str(argument.layout)
+        kind = argument.device.type
+        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return kind, argument.dtype, tuple(argument.shape), tuple(argument.stride()), autocast
+    return tuple(argument) if isinstance(argument, list) else argument
+
+
+def entries(call: Call) -> tuple[Hashable, ...]:
+    """That of every argument, with the result's shape.
+
+    Attention's tensors count without their strides: layers that are joined hand it views of one product.
+    """
+    if call.operator is ATTENTION:
+        return *[_without_strides(one) for one in call.arguments], call.shape
+    rest: list[Hashable] = [] if call.order is None else [call.order]
+    rest += [] if call.added is None else [(entry(call.added[0]), call.added[1])]
+    return *[entry(one) for one in call.arguments], call.shape, *rest
+
+
+def _without_strides(argument: Any) -> Hashable:
+    found = entry(argument)
+    if not isinstance(argument, Tensor) or not isinstance(found, tuple):
+        return found
+    kind, dtype, shape, _, autocast = found
+    return kind, dtype, shape, autocast

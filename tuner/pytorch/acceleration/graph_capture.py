@@ -1,0 +1,152 @@
+"""Captures of CUDA graphs: of any call, with the line of a program that stands in the way."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch.acceleration.timing import Contestant
+from tilewright.tuner.pytorch.plans import prepare
+
+REMEDY = "keep the number on the GPU, with torch.where in place of if, or make it an argument of the model"
+
+WARM_CALLS = 3
+"""Ahead of the capture, on a stream of its own: libraries take memory in their first calls (PyTorch's manual)."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, or else its name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def program_line(frames: Iterable[FrameType | tuple[FrameType, int]]) -> str:
+    """The program's own line among the frames, innermost last, with its words; empty where there is none."""
+    found = ""
+    for one in frames:
+        frame, line = one if isinstance(one, tuple) else (one, one.f_lineno)
+        module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if module not in {"torch", "tilewright", "warnings"}:
+            path = frame.f_code.co_filename
+            found = f"{Path(path).name}:{line} ({linecache.getline(path, line).strip()})"
+    return found
+
+
+class CaptureError(TunerError):
+    """The model cannot be replayed as a CUDA graph."""
+
+
+def captured(
+    call: Callable[[], Any],
+    count: int = 1,
+    pool: Any = None,
+    *,
+    is_compiled: bool = False,
+    before: Callable[[], None] = lambda: None,
+) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A CUDA graph of so many calls, and the last result, which replays write.
+
+    `pool`: of memory, which other graphs may have too. `before`: what puts back what calls change, ahead of each.
+    Raises CaptureError, and ahead of that what the call raises.
+    The code is that of eager mode, unless that waits for the GPU: transformers 5.17 asks whether it is captured, and
+    makes a mask for attention that has none if so. What torch.compile made (`is_compiled`) has asked already, and would
+    be made again where somebody else answers.
+    """
+    stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(stream)
+    with torch.cuda.stream(side):
+        for _ in range(WARM_CALLS):
+            before()
+            call()
+        prepare()  # in a capture nothing is checked, and replays read no verdicts
+        before()
+        waits = _waits(call)
+        if waits and is_compiled:
+            raise CaptureError(waits)
+        around = nullcontext() if waits or is_compiled else _unnoticed()
+        before()
+    stream.wait_stream(side)
+    graph, result = torch.cuda.CUDAGraph(), None
+    try:
+        # The stream once more, since a graph's capture leaves its own current if it fails.
+        with _own_workspaces(), torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool), around:
+            for _ in range(count):
+                result = None  # so that the next one has its memory
+                result = call()
+    except Exception as error:  # the end of a capture fails because something in it did
+        cause = error.__context__ or error
+        line = program_line(traceback.walk_tb(cause.__traceback__))
+        raise CaptureError(waits or f"{line}: {first_line(cause)}" if line else first_line(cause)) from error
+    return graph, result
+
+
+def _waits(call: Callable[[], Any]) -> str:
+    """Which line makes a call wait for the GPU, and what to change; empty where none does.
+
+    A capture in which one does fails, and PyTorch does not always get over that.
+    """
+    before, lines = torch.cuda.get_sync_debug_mode(), list[str]()
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        if "called a synchronizing CUDA operation" in str(message):
+            lines.append(program_line(reversed([frame for frame, _ in traceback.walk_stack(sys._getframe())])))  # noqa: SLF001 - as the module traceback does it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        torch.cuda.set_sync_debug_mode("warn")  # an error would be one in other threads too
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return f"{lines[0] or 'its code'} waits for the GPU; {REMEDY}" if lines else ""
+
+
+@contextmanager
+def _unnoticed() -> Iterator[None]:
+    """In this thread, code in Python that asks PyTorch whether it is captured is told that it is not."""
+    asks, own = torch.cuda.is_current_stream_capturing, threading.get_ident()
+    torch.cuda.is_current_stream_capturing = lambda: threading.get_ident() != own and asks()
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = asks
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """The graph's calls of cuBLAS have their scratch memory in its own pool.
+
+    PyTorch keeps one for each stream, and all graphs are captured on the same: it would lie in the pool of the first
+    graph, and be unmapped once that is gone and torch.compile clears what is kept (an H200's illegal memory access).
+    """
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - torch.compile's own CUDA graphs do it so
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001
+
+
+def replay_timed(call: Callable[[], Any], count: int, pool: Any, held: Sequence[Tensor] = ()) -> Contestant:
+    """The calls as a graph of which only times are taken, so that graphs of one pool may write where others do.
+
+    `held`: tensors that it reads, and that somebody may give another memory meanwhile. Raises as `captured` does.
+    """
+    graph, _ = captured(call, count, pool)
+    return Contestant(partial(_replay, graph, held), times=count)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, _held: Sequence[Tensor]) -> None:
+    graph.replay()
