@@ -105,9 +105,9 @@ chaos: ## Random faults over a running service, ten minutes and more; writes ben
 	@PYTHONPATH=tests "$(VENV)/bin/python" -m chaos --cycles $(or $(CYCLES),200) --seed $(or $(SEED),1) \
 		--out benchmarks/results/chaos.json
 
-mutants: ## Nightly: faults planted in CUDA sources and in Python, and what notices them; writes docs/mutants.md (CHANGES=100, SEED=1)
+mutants: ## Nightly: faults planted in CUDA sources and in Python, and what notices them; writes docs/measuring/mutants.md (CHANGES=100, SEED=1)
 	@$(PREPARE) dev
-	@PYTHONPATH=tests "$(VENV)/bin/python" -m mutants --changes $(or $(CHANGES),100) --seed $(or $(SEED),1) --page docs/mutants.md
+	@PYTHONPATH=tests "$(VENV)/bin/python" -m mutants --changes $(or $(CHANGES),100) --seed $(or $(SEED),1) --page docs/measuring/mutants.md
 
 bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
 	@$(PREPARE) run
