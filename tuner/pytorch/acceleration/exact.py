@@ -135,11 +135,23 @@ _PRODUCTS: Mapping[Any, tuple[Any, int, int, int]] = {
 @contextmanager
 def without_tf32() -> Iterator[bool]:
     """PyTorch's products of float32 have all their bits meanwhile; whether some had not."""
-    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
+        products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+        try:
+            yield products != "highest" or cudnn
+        finally:
+            torch.set_float32_matmul_precision(products)
+            torch.backends.cudnn.allow_tf32 = cudnn
+        return
+    # The older settings raise where a program has used these.
+    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [place.fp32_precision for place in places]
+    for place in places:
+        place.fp32_precision = "ieee"
     try:
-        yield products != "highest" or cudnn
+        yield "tf32" in before
     finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = cudnn
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
