@@ -23,6 +23,7 @@ import numpy as np
 import pycuda.driver as drv
 import pycuda.gpuarray
 from documents.file import now, write
+from documents.rounds import in_turns
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.compile.compilation import Compilation, arch_of
@@ -78,20 +79,14 @@ def prepared(launch: Launcher, *arrays: Any) -> Call:
     return lambda: function.prepared_async_call(grid, block, None, 1.0, a, b, 0.0, c, shared_size=shared_bytes)
 
 
-def measured(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Microseconds of one call, by name, a number a round."""
-    times_us: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    for place in range(rounds + 3):  # the first three warm up
-        for name in names[place % len(names) :] + names[: place % len(names)]:
-            call = calls[name]
-            start = time.perf_counter_ns()
-            for _ in range(BATCH):
-                call()
-            end = time.perf_counter_ns()
-            drv.Context.synchronize()
-            times_us[name].append((end - start) / BATCH / 1e3)
-    return {name: times[3:] for name, times in times_us.items()}
+def batch_us(call: Call) -> float:
+    """Microseconds of one call, of a batch that is synchronised untimed."""
+    start = time.perf_counter_ns()
+    for _ in range(BATCH):
+        call()
+    end = time.perf_counter_ns()
+    drv.Context.synchronize()
+    return (end - start) / BATCH / 1e3
 
 
 def rows(times: dict[str, list[float]]) -> list[dict[str, Any]]:
@@ -115,7 +110,7 @@ def main() -> None:
     context.push()
     warnings.simplefilter("ignore", UntunedWarning)
     launch = Runtime().best("gemm", m=SIZE, n=SIZE, k=SIZE)
-    calls = rows(measured(contestants(launch), given.rounds))
+    calls = rows(in_turns(contestants(launch), given.rounds, batch_us, warm_up=3))
     document = {
         "command": "python benchmarks/dispatch.py",
         "date": now(),

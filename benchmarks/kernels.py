@@ -3,10 +3,9 @@
     python benchmarks/kernels.py [--resume] [--only square-4096 --only gemv --only tf32] [--seconds 8] [--out FILE]
     python benchmarks/kernels.py --eager [--only softmax --only rms_norm+bfloat16] [--seconds 2] [--out FILE]
     python benchmarks/kernels.py --table benchmarks/results/h200/kernels.json [--readme]
-    python benchmarks/kernels.py --merge PART.json --merge PART.json [--out FILE]
 
-`--merge` puts runs on several GPUs, a part of the rows each, into one file. Rows are written as they come. `--resume`
-leaves out those that are there already with the same sources, budget and environment; `--stop-after` begins no further
+Rows are written as they come. `--resume` leaves out those that are there already with the same sources, budget and
+environment; `--stop-after` begins no further
 row after so many seconds, to be resumed later. `--only` takes the name of a row, of an entry of the suite, of a kernel,
 an accuracy or a dtype, and `a+b` for what is both. `--eager`, which needs PyTorch, has normalisations, softmax and
 gated pairs beside torch.nn.functional and beside a copy of as many bytes, and writes eager.json.
@@ -56,8 +55,6 @@ def main() -> int:
     arguments = parse(sys.argv[1:])
     suite = read_suite()
     names = [entry.row for entry in suite]
-    if arguments.merge:
-        return merge(arguments.merge, arguments.out, names)
     if arguments.table:
         document = read(arguments.table)
         if arguments.readme:
@@ -135,26 +132,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/<device>/kernels.json")
     parser.add_argument("--table", type=Path, help="only print what this file holds")
-    parser.add_argument("--merge", type=Path, action="append", default=[], help="a file with a part of the rows")
     parser.add_argument("--readme", action="store_true", help="with --table: put its tables into the pages")
     return parser.parse_args(words)
-
-
-def merge(parts: Sequence[Path], out: Path | None, names: Sequence[str]) -> int:
-    """Puts the rows of several runs with one budget and in one environment into one file; 1 where they differ."""
-    documents = [read(part) for part in parts]
-    first = documents[0]
-    for document, part in zip(documents, parts, strict=True):
-        if any(document.get(key) != first.get(key) for key in ("budget", "environment")):
-            print(f"{part} has another budget or environment than {parts[0]}", file=sys.stderr)
-            return 1
-        for row in document["rows"]:
-            first["rows"] = with_row(first["rows"], row, names)
-    commands = [document["command"] for document in documents]
-    first["command"] = [line for each in commands for line in ([each] if isinstance(each, str) else each)]
-    write(out or default_path(first["device_model"]["slug"]), first)
-    print(report(first, names))
-    return 0
 
 
 def select(suite: Sequence[Entry], only: Sequence[str]) -> list[Entry]:

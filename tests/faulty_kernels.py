@@ -7,20 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.source import INCLUDE
 from tilewright.tuner.runtime.answers import AnswerCache
 
 
-def faulty(folder: Path, kernel: str, source: str, right: str, wrong: str) -> Catalogue:
-    """The catalogue with that kernel's source changed: `right` stands in it once, and `wrong` in its place."""
-    good = catalogue().get(kernel)
-    for name in {good.folder.name, "gemm", "norm"}:
-        shutil.copytree(good.folder.parent / name, folder / name, dirs_exist_ok=True)
-    path = folder / good.folder.name / source
+def with_change(kernel: Kernel, folder: Path, file: str, right: str, wrong: str, most: int = -1) -> Kernel:
+    """The kernel by a copy of all sources, in whose `file`, seen from the kernel's folder, `wrong` replaces `right`."""
+    for source in INCLUDE.parent.rglob("*.cu*"):
+        place = source.relative_to(INCLUDE if source.is_relative_to(INCLUDE) else INCLUDE.parent)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder / place)  # headers lie beside the folder, where they are found first
+    path = folder / kernel.folder.name / file
     text = path.read_text(encoding="utf-8")
-    assert text.count(right) == 1
-    path.write_text(text.replace(right, wrong), encoding="utf-8")
-    bad = replace(good, folder=folder / good.folder.name)
-    return Catalogue(catalogue().by_name | {kernel: bad})
+    assert right in text
+    path.write_text(text.replace(right, wrong, most), encoding="utf-8")
+    return replace(kernel, folder=folder / kernel.folder.name)
+
+
+def faulty(folder: Path, kernel: str, source: str, right: str, wrong: str) -> Catalogue:
+    """The catalogue with that kernel's source changed."""
+    return Catalogue(catalogue().by_name | {kernel: with_change(catalogue().get(kernel), folder, source, right, wrong)})
 
 
 def planted(folder: Path, kernels: Catalogue, problem, place, configuration, match="predicted") -> AnswerCache:

@@ -238,14 +238,21 @@ def _schema(name: str, schema: Mapping[str, Any]) -> str:
         lines += [_sentence(schema["description"]), ""]
     if "enum" in schema:
         return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
-    required = set(schema.get("required", []))
-    lines += ["| field | type | what |", "|---|---|---|"]
+    required, plain = set(schema.get("required", [])), []
+    table = ["| field | type | what |", "|---|---|---|"]
     for field, inner in schema.get("properties", {}).items():
         what = inner.get("description", "")
         if inner.get("default") is not None:
             what = f"{what} Default: `{_word(inner['default'])}`.".strip()
         mark = "" if field in required else " (optional)"
-        lines.append(f"| `{field}`{mark} | {_type(inner)} | {_cell(what)} |")
+        if what:
+            table.append(f"| `{field}`{mark} | {_type(inner)} | {_cell(what)} |")
+        else:
+            plain.append(f"`{field}`{mark}: {_type(inner)}")
+    lines += table if len(table) > 2 else []
+    lines += (
+        [*([""] if len(table) > 2 else []), f"{'Also ' if len(table) > 2 else ''}{'; '.join(plain)}."] if plain else []
+    )
     for example in schema.get("examples", [])[:1]:
         lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]
     return "\n".join([*lines, ""])

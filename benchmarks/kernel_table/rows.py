@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from documents.rounds import in_turns
 from kernel_table.suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration
@@ -185,13 +186,7 @@ def paired(bench: Bench, ours: Executable, library: Executable | None, l2: str) 
 def _taking_turns(
     count: int, round_ms: Callable[[Executable], float], ours: Executable, library: Executable | None
 ) -> Row:
-    runners = {"ours": ours} | ({} if library is None else {"library": library})
-    rounds: dict[str, list[float]] = {name: [] for name in runners}
-    for number in range(-1, count):  # round -1 warms up and is not kept
-        for name in sorted(runners, reverse=number % 2 == 0):
-            time_ms = round_ms(runners[name])
-            if number >= 0:
-                rounds[name].append(time_ms)
+    rounds = in_turns({"ours": ours} | ({} if library is None else {"library": library}), count, round_ms)
     row = {"time_ms": statistics.median(rounds["ours"]), "ci_ms": _pair(statistics.median_interval(rounds["ours"]))}
     if library is None:
         return row | {"library_ms": None, "library_ci_ms": None, "speedup": None, "speedup_ci": None}

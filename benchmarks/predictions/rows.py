@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.file import write
+from documents.rounds import in_turns
 from predictions.shapes import SEED, Shape
 
 from tilewright.kernels.kernel import Kernel
@@ -254,14 +255,8 @@ def by_turns(bench: Bench, l2: L2, configurations: dict[str, Configuration]) -> 
 
 
 def in_rounds(bench: Bench, l2: L2, executables: Mapping[str, Executable]) -> dict[str, list[float]]:
-    """By name the medians of rounds in which each executable is timed; the first round, a warm-up, is left out."""
-    rounds: dict[str, list[float]] = {name: [] for name in executables}
-    for number in range(ROUNDS + 1):
-        for name in sorted(executables, reverse=number % 2 == 0):
-            time_ms = statistics.median(checked_samples(bench, executables[name], l2, SAMPLES))
-            if number:
-                rounds[name].append(time_ms)
-    return rounds
+    """By name the medians of rounds in which each executable is timed."""
+    return in_turns(executables, ROUNDS, lambda one: statistics.median(checked_samples(bench, one, l2, SAMPLES)))
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

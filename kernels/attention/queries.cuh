@@ -2,7 +2,7 @@
 #pragma once
 #include "ring.cuh"
 
-// What a thread knows of its two rows of scores, lane / 4 of its warp's 16 and 8 on. Scores are those of scaled queries.
+// State of a thread's two rows of scores, lane / 4 of its warp's 16 and 8 on. Scores are those of scaled queries.
 struct Rows {
   unsigned first;        // query of the first row
   float factor[2];       // from a score to the exponent of two, positive

@@ -70,7 +70,7 @@ __device__ __forceinline__ void start_values(
   warpgroup_commit_batch();
 }
 
-// What a warpgroup has of its queries' result: sums over the tiles before, and the products that run.
+// A warpgroup's part of its queries' result: sums over the tiles before, and the products that run.
 struct Output {
   float sum[DEPTH / 2] = {}, part[DEPTH / 2] = {};
 

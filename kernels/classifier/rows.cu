@@ -48,7 +48,7 @@ __device__ __forceinline__ REAL scattered_sum(REAL (&value)[SUMS], unsigned& whi
   return value[0];
 }
 
-// What a lane has of a row of `length` numbers, STEPS runs of all lanes apart; zeros past its end.
+// A lane's part of a row of `length` numbers, STEPS runs of all lanes apart; zeros past its end.
 template <unsigned LENGTH>
 struct Share {
   static constexpr unsigned WIDTH = LENGTH % VECTOR_WIDTH == 0 ? VECTOR_WIDTH : 1;

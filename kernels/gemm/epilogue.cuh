@@ -1,4 +1,4 @@
-// What becomes of gemm's finished sums: C = alpha sum + beta C. Headers that several kernels share write through it.
+// Epilogue of gemm: C = alpha sum + beta C. Headers that several kernels share write through it.
 #pragma once
 #include "common/global_memory.cuh"
 #include "problem.cuh"

@@ -1,4 +1,4 @@
-// What becomes of gemm's finished sums where operands have 16 bits: C = alpha sum + beta C, rounded once.
+// Epilogue of gemm where operands have 16 bits: C = alpha sum + beta C, rounded once.
 #pragma once
 #include "hmma/element.cuh"
 #include "problem.cuh"
@@ -7,7 +7,7 @@ struct Epilogue {
   float alpha, beta;
   Stored* C;
 
-  // What C gets for WIDTH neighbouring sums of a row; N, LDC and STRIDE_C divide into WIDTH, and `column` by it.
+  // The numbers of C for WIDTH neighbouring sums of a row; N, LDC and STRIDE_C divide into WIDTH, and `column` by it.
   template <unsigned WIDTH>
   __device__ __forceinline__ Pack<WIDTH> finished(unsigned row, unsigned column, const Pack<WIDTH>& sum) const {
     Pack<WIDTH> out = {};

@@ -1,7 +1,7 @@
 // C = alpha A B^T + beta C in bfloat16 or float16 for at most 64 rows of A, sums in float32, row-major (problem.cuh has the
 // layouts). From compute capability 8.0 on.
 //
-// What takes the time is reading B, once. Lanes load 16 bytes of its lines straight into registers, UNROLL steps of 64 k ahead
+// The time is that of reading B, once. Lanes load 16 bytes of its lines straight into registers, UNROLL steps of 64 k ahead
 // of the products, and of A's rows as much; with up to 16 rows a warp's loads are of whole lines of the cache, and nothing has to
 // be set up before the first of them. Warps of a block share k. Lines of B stand where a product has its 16 rows, rows of A where it has its 8
 // columns. In the end the warps' sums are added up in shared memory, in a fixed order.

@@ -1,7 +1,7 @@
 // C = alpha A op(B) + beta C in bfloat16 or float16 for at most 64 rows of A, sums in float32, row-major; op transposes where
 // TRANS_B is 1 (problem.cuh has the layouts). For the tensor cores of compute capability 9.0 (PTX for sm_90a).
 //
-// What takes the time is reading B, once. One thread loads steps of 64 k of a block's columns of B, and of all rows of A, by
+// The time is that of reading B, once. One thread loads steps of 64 k of a block's columns of B, and of all rows of A, by
 // tensor maps into a ring in shared memory, which takes all that there is: so many bytes are under way that memory is
 // never idle. Columns of B stand where a product has its 64 rows, rows of A where it has 8 to 64 columns, so that few
 // rows waste little. Blocks of a cluster share k, and add up their sums through their shared memory, in a fixed order.

@@ -18,7 +18,7 @@
 struct Output {
   REAL alpha, beta;
   REAL* C;
-  // What becomes of sums from that element of a matrix on.
+  // The epilogue for sums from that element of a matrix on.
   __device__ __forceinline__ Epilogue from(unsigned matrix, unsigned row, unsigned column) const {
     return {alpha, beta, C + matrix * STRIDE_C + static_cast<size_t>(row) * LDC + column};
   }

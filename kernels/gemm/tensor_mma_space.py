@@ -223,7 +223,7 @@ def stages_are_filled(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a thread's copies of a step are."""
+    """Whether a thread starts at most MOST_COPIES copies a step."""
     return copies(c, p) <= MOST_COPIES
 
 

@@ -10,7 +10,7 @@
 #include "fma/wpt.cuh"
 #include "problem.cuh"
 
-// What goes to C for one finished inner product.
+// The element of C for one finished inner product.
 struct Scale {
   static constexpr bool READS_C = !BETA_ZERO;
   REAL alpha, beta;

@@ -1,4 +1,4 @@
-// What becomes of a layer's finished sums: Y = act(sum + b). Headers that several kernels share write through it.
+// Epilogue of a layer: Y = act(sum + b). Headers that several kernels share write through it.
 #pragma once
 #include "common/activation.cuh"
 #include "common/global_memory.cuh"

@@ -1,4 +1,4 @@
-// What becomes of a layer's finished sums where operands have 16 bits: Y = act(sum + b), rounded once.
+// Epilogue of a layer where operands have 16 bits: Y = act(sum + b), rounded once.
 #pragma once
 #include "common/activation_half.cuh"
 #include "hmma/element.cuh"
@@ -8,7 +8,7 @@ struct Epilogue {
   const Half* bias;
   Stored* Y;
 
-  // What Y gets for WIDTH neighbouring sums of a row; rows of Y divide into WIDTH, and `column` by it.
+  // The numbers of Y for WIDTH neighbouring sums of a row; rows of Y divide into WIDTH, and `column` by it.
   template <unsigned WIDTH>
   __device__ __forceinline__ Pack<WIDTH> finished(unsigned, unsigned column, const Pack<WIDTH>& sum) const {
     Pack<WIDTH> out = load_floats<WIDTH>(bias + column);

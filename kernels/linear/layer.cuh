@@ -5,7 +5,7 @@
 #include "common/activation.cuh"
 #include "fma/wpt.cuh"
 
-// What goes to Y for one finished sum.
+// The element of Y for one finished sum.
 struct Activate {
   static constexpr bool READS_C = false;
   __device__ __forceinline__ REAL operator()(REAL sum, REAL) const { return activate(sum); }

@@ -1,4 +1,4 @@
-// What both sums of an element of Y make: the activated one times the other.
+// An element of Y from its two sums: the activated one times the other.
 //
 // Where exp or erfc underflow, an activated number has few digits or none: below the smallest normal number it is 0, so
 // that its product with an infinity is NaN whatever the function left of it. relu leaves all digits.

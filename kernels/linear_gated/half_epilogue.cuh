@@ -1,4 +1,4 @@
-// What becomes of both sums of an element of Y where operands have 16 bits, rounded once.
+// Epilogue of a gated pair where operands have 16 bits: both sums of an element of Y, rounded once.
 #pragma once
 #include "gate.cuh"
 #include "hmma/element.cuh"

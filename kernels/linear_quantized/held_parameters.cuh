@@ -1,4 +1,4 @@
-// What a configuration of the variant `held` says, and what follows from it.
+// Parameters of the variant `held`, and constants that follow from them.
 #pragma once
 #ifndef SHAPE_M
 #define WEIGHTS_INT4   // of 4 bits, where no problem is given
@@ -34,7 +34,7 @@ constexpr unsigned PIECE = 128, OWN_PIECES = OWN / 2;     // bytes of a line of 
 constexpr unsigned FRAGMENTS = tw::ceil_div(N, 16u);      // 16 rows of W
 constexpr unsigned STRIDE = tw::ceil_div(FRAGMENTS, unsigned{ROUNDS * WARPS_N}) * WARPS_N;   // from a warp's fragment to its next
 constexpr unsigned COLUMNS = 2;   // of fragments: 8 rows of X each
-// What a stage has of a row in S, four bytes at least.
+// Bytes of a row of S in a stage, four at least.
 constexpr unsigned SCALES = (GROUPS == 1 ? 1 : OWN) * (1 + ZEROS), SCALE_BYTES = SCALES == 1 ? 4 : 2 * SCALES;
 constexpr unsigned WEIGHT_BYTES = 16 * OWN_PIECES * PIECE, STAGE_BYTES = WEIGHT_BYTES + 16 * SCALE_BYTES;
 // Products of 16 rows of W and 8 of X, whose sums are added up by every SPLIT-th block: of each part 512 bytes.

@@ -3,7 +3,7 @@
 #include "held_parameters.cuh"
 #include "ptx/cp_async.cuh"
 
-// What a warp copies into its ring, fragment after fragment: of each row of W whole lines of the cache, eight lanes a line; and
+// Copies of a warp into its ring, fragment after fragment: of each row of W whole lines of the cache, eight lanes a line; and
 // lane i the word that has the scale of row i. The 16 bytes of a line lie in an order that its row's number turns, so that those
 // at the same place of eight rows are in different banks.
 struct Source {

@@ -40,7 +40,7 @@ __device__ __forceinline__ uint4 load_weights(const Weight* W, unsigned row, uns
   return __ldcs(reinterpret_cast<const uint4*>(W + static_cast<size_t>(row) * (K / (8 / BITS))) + number);
 }
 
-// What makes a weight of a group.
+// The scale and zero point that turn a stored number into a weight of a group.
 struct Grid {
   float scale, zero;
   Grid() = default;

@@ -1,4 +1,4 @@
-// What a configuration of the variant `streamed` says, and what follows from it.
+// Parameters of the variant `streamed`, and constants that follow from them.
 #pragma once
 #include "hmma/element.cuh"
 #include "problem.cuh"
@@ -37,7 +37,7 @@ constexpr unsigned TILES = tw::ceil_div(N, unsigned{TILE_N});
 constexpr unsigned STRIDE = tw::ceil_div(TILES, unsigned{ROUNDS});   // from a tile to the next
 static_assert(UNROLL == 1 || STEPS % (PARTS * UNROLL) == 0, "stages are whole");
 constexpr unsigned LINE = K / (8 / BITS), STEP_BYTES = STEP * BITS / 8;   // bytes of a row of W, and of a step of it
-// What a stage has of a row in S. A scale alone comes with one of its neighbours: four bytes are copied at least.
+// Bytes of a row of S in a stage. A scale alone comes with one of its neighbours: four bytes are copied at least.
 constexpr unsigned SCALES = GROUPS == 1 ? 1 + ZEROS : UNROLL * (1 + ZEROS), SCALE_BYTES = SCALES == 1 ? 4 : 2 * SCALES;
 constexpr unsigned STEP_WEIGHTS = 2 * ROWS * STEP_LOADS * 32;   // of a warp, of 16 bytes
 constexpr unsigned WEIGHT_BYTES = UNROLL * STEP_WEIGHTS * 16, STAGE_BYTES = WEIGHT_BYTES + 16 * ROWS * SCALE_BYTES;

@@ -3,7 +3,7 @@
 #include "ptx/cp_async.cuh"
 #include "streamed_parameters.cuh"
 
-// What a warp copies into its ring of steps in shared memory, tile after tile. A lane copies the weights that it takes
+// Copies of a warp into its ring of steps in shared memory, tile after tile. A lane copies the weights that it takes
 // itself, of each fragment 16 bytes of two rows of W, 8 apart; and lane i the word that has the scale of row i.
 struct Source {
   const Weight* W;

@@ -1,4 +1,4 @@
-// What a configuration of the variant `streamed_sm90` says, and what follows from it.
+// Parameters of the variant `streamed_sm90`, and constants that follow from them.
 #pragma once
 #include "hmma/element.cuh"
 #include "problem.cuh"

@@ -21,7 +21,7 @@ __device__ __forceinline__ unsigned pair_inside(unsigned word, unsigned t, float
 // The row of W that a thread has first, of those of its warp, in any order of the eight; the second is 8 on.
 __device__ __forceinline__ unsigned first_row_of(unsigned lane) { return lane / 8 + lane / 4 % 2 * 4; }
 
-// What a thread has of 64 k of both rows: of four products, of 16 k each, the pairs that a product takes from it.
+// A thread's part of 64 k of both rows: of four products, of 16 k each, the pairs that a product takes from it.
 struct Weights {
   unsigned pairs[4][4];
 

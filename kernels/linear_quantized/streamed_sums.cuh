@@ -1,4 +1,4 @@
-// What becomes of the warps' sums, for the variant `streamed`.
+// Adds up and stores the warps' sums, for the variant `streamed`.
 #pragma once
 #include "ptx/cluster_push.cuh"
 #include "ptx/shared_memory.cuh"

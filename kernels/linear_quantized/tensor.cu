@@ -47,7 +47,7 @@ struct Terms {
   }
 };
 
-// What a lane has of a step: of each fragment two rows of W, 8 apart, with their scales, and the terms of X.
+// A lane's part of a step: of each fragment two rows of W, 8 apart, with their scales, and the terms of X.
 struct Step {
   uint4 weights[ROWS][2][STEP_LOADS], x[HOLDS_X ? COLUMNS : 1][QUADS];
   Grid grid[ROWS][2];

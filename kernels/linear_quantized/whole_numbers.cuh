@@ -15,7 +15,7 @@ constexpr unsigned FACTOR = IS_BFLOAT16 ? 0x7f00u : 0x7800u;   // 2^127 and 2^15
 [[maybe_unused]] constexpr unsigned BIAS_OF_8 = IS_BFLOAT16 ? 0xbe00be00u : 0xa400a400u;
 [[maybe_unused]] constexpr unsigned BIAS_OF_128 = IS_BFLOAT16 ? 0xc000c000u : 0xb400b400u;
 
-// What takes their zero point off two weights.
+// Subtracts the zero point from two weights.
 __device__ __forceinline__ unsigned bias_of(float zero) { return cvt_rn_x2<IS_BFLOAT16>(-UNIT * zero, -UNIT * zero); }
 
 // Two weights of 4 bits, the last of both halves of `bits` or those four bits higher.

@@ -22,7 +22,7 @@ constexpr unsigned STEPS = (N + STEP - 1) / STEP;
 constexpr unsigned TEAM_WARPS = THREADS_PER_ROW / 32, WARPS = TEAM_WARPS * ROWS;
 typedef Pack<VECTOR_WIDTH> Vector;
 
-// What a thread of each warp of the row has put into shared memory, for all warps of the block.
+// Partial results in shared memory, one for each warp of the row, over all warps of the block.
 __device__ __forceinline__ const Sum* shared_by_row(Sum (&shared)[WARPS], Sum value) {
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
   __syncthreads();

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import event, insert
 from sqlalchemy.orm import ORMExecuteState, Session
@@ -14,7 +15,10 @@ from tilewright.service.operations.caller import Acting, acting
 from tilewright.service.store import models
 from tilewright.service.store.session import refuse_in_transaction, session_scope
 
-__all__ = ["Reading", "note_written", "refuse_in_transaction", "transaction"]
+__all__ = ["Reading", "committed", "note_written", "refuse_in_transaction", "transaction"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Reading = Callable[[], AbstractContextManager[Session]]
 """Opens a short transaction for one read, so that what is computed from it is computed outside: `transaction`."""
@@ -41,6 +45,17 @@ def transaction() -> Iterator[Session]:
         session.flush()
         if changed:
             session.execute(insert(models.AuditEntry.__table__).values(_entry(who, changed)))  # type: ignore[arg-type]
+
+
+def committed(operation: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
+    """The operation without its session: each call has a transaction of its own, which commits before it returns."""
+
+    @wraps(operation)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        with transaction() as session:
+            return operation(session, *args, **named)
+
+    return call
 
 
 def note_written(session: Session, table: str) -> None:

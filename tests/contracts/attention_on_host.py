@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from contracts.launches_on_host import LaunchesOnHost
 from contracts.packed_on_host import DEPENDENT_LAUNCH, HALF
 from contracts.register_on_host import beside
 from contracts.small_on_host import NAMED_BARRIER
 
-from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
-from tilewright.tuner.devices.cpu.compile import find_compiler
 
 DYNAMIC = "extern __shared__ unsigned char dynamic[];"
 
@@ -183,37 +177,15 @@ extern "C" __global__ void on_host(PARAMETERS, unsigned number) {
 """
 
 
-class AttentionOnHost:
+def attention_on_host(kernel: Kernel, problem: Problem, configuration: Configuration, folder: Path) -> LaunchesOnHost:
     """One configuration of attention, and a workspace full of NaN."""
-
-    def __init__(self, kernel: Kernel, problem: Problem, configuration: Configuration, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        copied = beside(HEADERS, kernel, folder)
-        variant = kernel.variant(configuration.variant)
-        launches = variant.launches(kernel.entry, configuration.values, problem)
-        text = (copied / variant.source).read_text(encoding="utf-8")
-        assert DYNAMIC in text
-        shared = f"static __align__(1024) unsigned char dynamic[{launches[-1][1].shared_bytes}];\n  "
-        text = text.replace(DYNAMIC, f"{shared}host_base = (char*)dynamic;") + ALL_LAUNCHES
-        (copied / variant.source).write_text(text, encoding="utf-8")
-        single = replace(variant, before=())
-        on_host = replace(kernel, folder=copied, entry="on_host", variants=(single,), default_variant=single.name)
-        path, _ = HostBuilder(find_compiler(), default_cache()).program(on_host, problem, configuration, LIBRARY)
-        self._run, self._kernel = ctypes.CDLL(str(path)).host_library_launch, kernel
-        self._sizes = [(ctypes.c_uint * 6)(*launch.grid, *launch.block) for _, launch in launches]
-        bytes_ = variant.workspace_bytes(configuration.values, problem)
-        memory = np.full(bytes_ + 4096, 0xFF, np.uint8)
-        start = -memory.ctypes.data % 4096
-        self._workspace = memory[start : start + bytes_]
-
-    def launch(self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float]) -> None:
-        """All launches in order."""
-        number = ctypes.c_uint()
-        cells: list[Any] = [
-            ctypes.c_float(scalars[a.name]) if isinstance(a, Scalar) else ctypes.c_void_p(arrays[a.name].ctypes.data)
-            for a in self._kernel.arguments
-        ]
-        cells += [ctypes.c_void_p(self._workspace.ctypes.data), number]
-        values = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
-        for number.value, sizes in enumerate(self._sizes):
-            self._run(sizes, values)
+    folder.mkdir(exist_ok=True)
+    copied = beside(HEADERS, kernel, folder)
+    variant = kernel.variant(configuration.variant)
+    shared_bytes = variant.launches(kernel.entry, configuration.values, problem)[-1][1].shared_bytes
+    text = (copied / variant.source).read_text(encoding="utf-8")
+    assert DYNAMIC in text
+    shared = f"static __align__(1024) unsigned char dynamic[{shared_bytes}];\n  "
+    text = text.replace(DYNAMIC, f"{shared}host_base = (char*)dynamic;") + ALL_LAUNCHES
+    (copied / variant.source).write_text(text, encoding="utf-8")
+    return LaunchesOnHost(kernel, problem, configuration, copied, 0xFF)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from contracts.hopper_on_host import MBARRIER, SHARED_MEMORY, WARPGROUP
+from contracts.launches_on_host import LaunchesOnHost
 from contracts.register_on_host import GLOBAL_MEMORY, beside
 
-from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
-from tilewright.tuner.devices.cpu.compile import find_compiler
 
 _INCLUDE = Path(__file__).parents[2] / "kernels" / "include"
 
@@ -189,32 +183,10 @@ extern "C" __global__ void on_host(PARAMETERS, unsigned number) {
 """
 
 
-class PackedOnHost:
-    """One configuration of gemm, and a workspace."""
-
-    def __init__(self, kernel: Kernel, problem: Problem, configuration: Configuration, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        copied = beside(headers(), kernel, folder)
-        variant = kernel.variant(configuration.variant)
-        with (copied / variant.source).open("a", encoding="utf-8") as source:
-            source.write(ALL_LAUNCHES)
-        single = replace(variant, before=())
-        on_host = replace(kernel, folder=copied, entry="on_host", variants=(single,), default_variant=single.name)
-        path, _ = HostBuilder(find_compiler(), default_cache()).program(on_host, problem, configuration, LIBRARY)
-        self._run, self._kernel = ctypes.CDLL(str(path)).host_library_launch, kernel
-        launches = variant.launches(kernel.entry, configuration.values, problem)
-        self._sizes = [(ctypes.c_uint * 6)(*launch.grid, *launch.block) for _, launch in launches]
-        memory = np.zeros(variant.workspace_bytes(configuration.values, problem) + 4096, np.uint8)
-        self._workspace = memory[-memory.ctypes.data % 4096 :][:-4096]
-
-    def launch(self, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float]) -> None:
-        """All launches in order."""
-        number = ctypes.c_uint()
-        cells: list[Any] = [
-            ctypes.c_float(scalars[a.name]) if isinstance(a, Scalar) else ctypes.c_void_p(arrays[a.name].ctypes.data)
-            for a in self._kernel.arguments
-        ]
-        cells += [ctypes.c_void_p(self._workspace.ctypes.data), number]
-        values = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
-        for number.value, sizes in enumerate(self._sizes):
-            self._run(sizes, values)
+def packed_on_host(kernel: Kernel, problem: Problem, configuration: Configuration, folder: Path) -> LaunchesOnHost:
+    """One configuration of gemm, and a workspace of zeros."""
+    folder.mkdir(exist_ok=True)
+    copied = beside(headers(), kernel, folder)
+    with (copied / kernel.variant(configuration.variant).source).open("a", encoding="utf-8") as source:
+        source.write(ALL_LAUNCHES)
+    return LaunchesOnHost(kernel, problem, configuration, copied, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
+from contracts.row_kernels import ROW_KERNELS
 from faulty_kernels import faulty, planted
 
 from tilewright.kernels.catalogue import catalogue
@@ -297,23 +298,7 @@ PREPARED = {
     "gemm that reads C": ("tiled", {"TILE_WIDTH": 8}, SHAPE, "float32", {"beta_zero": False}),
     "gemm of a batch": ("tiled", {"TILE_WIDTH": 8}, SHAPE | {"batch": 3}, "float32", {}),
     "gemv": ("naive", {"BLOCK": 128}, {"m": 90, "n": 33}, "float64", {}),
-    "softmax": ("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
-    "add_layer_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
-    "attention": (
-        "tiled",
-        {"LANES": 8, "TILE_K": 32, "TILE_Q": 16},
-        {"batch": 3, "heads": 4, "queries": 40, "keys": 48, "depth": 32, "kv_heads": 2},
-        "float32",
-        {"mask": "causal"},
-    ),
-    "linear_gated": ("tiled", {"TILE_WIDTH": 8}, {"m": 20, "n": 24, "k": 32}, "bfloat16", {}),
-    "conv2d": (
-        "direct",
-        {"THREADS": 256},
-        {"batch": 3, "height": 9, "width": 8, "channels": 4, "filters": 4, "kernel_h": 3, "kernel_w": 3, "padding": 1},
-        "float32",
-        {},
-    ),
+    **ROW_KERNELS,
 }
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-from dataclasses import replace
 
 import pytest
+from faulty_kernels import with_change
 
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.tuner.errors import TrialFailure
@@ -59,28 +58,19 @@ def test_every_variant_of_cuda_cores_is_right_on_every_kind_of_inputs(bench_of, 
     assert [v.wrong for v in verifications] == [0] * len(bench.arrays.kinds)
 
 
-def changed(folder, before, after):
-    """gemm with another naive.cu."""
-    shutil.copytree(GEMM.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    source = (folder / "naive.cu").read_text()
-    assert before in source
-    (folder / "naive.cu").write_text(source.replace(before, after))
-    return replace(GEMM, folder=folder)
-
-
 @pytest.mark.parametrize("view", ["slices", "gaps", "turns"])
 def test_what_is_written_between_rows_fails_the_trial(bench_of, tmp_path, view):
     write = "write_c(C + matrix * STRIDE_C, row, column, alpha, sum, beta);"
     between = "if (matrix == 0 && column == 0 && row == 1) C[LDC + N] = sum;"
     if view == "turns":  # what follows a row is a gap of 4, then the next matrix
         assert VIEWS[view]["stride_c"] > SHAPE["n"]
-    bench = bench_of(view, kernel=changed(tmp_path / "gemm", write, f"{write}\n{between}"))
+    bench = bench_of(view, kernel=with_change(GEMM, tmp_path, "naive.cu", write, f"{write}\n{between}"))
     with pytest.raises(TrialFailure, match="1 elements between the rows of C were written"):
         bench.verify(default_of(bench))
 
 
 def test_the_first_wrong_component_of_a_batch_is_named_by_matrix_row_and_column(bench_of, tmp_path):
-    kernel = changed(tmp_path / "gemm", "Sum sum = 0;", "Sum sum = matrix == 2 && row == 7 ? 1e6 : 0;")
+    kernel = with_change(GEMM, tmp_path, "naive.cu", "Sum sum = 0;", "Sum sum = matrix == 2 && row == 7 ? 1e6 : 0;")
     found = (bench := bench_of("gaps", kernel=kernel)).verify(default_of(bench))
     assert (found.wrong, found.first_wrong) == (SHAPE["n"], (2, 7, 0))
     assert found.got == pytest.approx(2e6, rel=1e-3)

@@ -1,15 +1,13 @@
 """Faults that were planted in the sources, and that verification on the CPU device has to find."""
 
 import json
-import shutil
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faulty_kernels import with_change
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.source import INCLUDE
 from tilewright.tuner.errors import TrialFailure
 
 FAULTS = json.loads((Path(__file__).parents[1] / "data" / "planted_faults.json").read_text())
@@ -32,19 +30,6 @@ ROWS = {"m": 19, "n": 203}
 IN_EVERY_RUN = {"B clamped above 1e5", "maximum starts at 0", "wrong every 50th launch", "one array", "eps hard-coded"}
 
 
-def with_fault(kernel, fault, folder):
-    """The kernel with that change in a copy of its sources."""
-    for source in INCLUDE.parent.rglob("*.cu*"):
-        place = source.relative_to(INCLUDE if source.is_relative_to(INCLUDE) else INCLUDE.parent)
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, folder / place)
-    path = folder / fault["file"].removeprefix("include/")
-    text = path.read_text()
-    assert fault["old"] in text
-    path.write_text(text.replace(fault["old"], fault["new"], 1))
-    return replace(kernel, folder=folder / kernel.name)
-
-
 def is_found(bench, configuration):
     """Whether a job would refuse the configuration."""
     try:
@@ -65,7 +50,8 @@ def is_found(bench, configuration):
     ],
 )
 def test_a_planted_fault_is_found(device, tmp_path, fault):
-    kernel = with_fault(catalogue().get(fault["kernel"]), fault, tmp_path)
+    file = "../" + fault["file"].removeprefix("include/")
+    kernel = with_change(catalogue().get(fault["kernel"]), tmp_path, file, fault["old"], fault["new"], most=1)
     shape = fault.get("shape") or SHAPES.get(kernel.name, ROWS)
     problem = kernel.problem(shape, fault.get("dtype", "float32"), fault.get("options", {}))
     configuration = kernel.space(problem, device.model.limits, only=[fault["variant"]]).defaults()[0]

@@ -55,7 +55,7 @@ the A4000's record held the A100's convolution back by 0.068 +- 0.039 after 100 
 class GaussianSampler(ModelSampler):
     """Models the loss by a Gaussian process and takes the candidate with the highest expected improvement.
 
-    Length scales are fitted to trials that have ended; of one that still runs is believed what these make expect now.
+    Length scales are fitted to trials that have ended. A running trial counts with the loss that these predict for it.
     Each prior is a function of the configuration that may be part of the mean; its weight is estimated with everything
     else, and so decays where this study's times do not follow it.
     """
@@ -101,7 +101,7 @@ class GaussianSampler(ModelSampler):
         surrogate, trends = self._up_to_date()
         if not self._hears_priors():
             trends = trends.without_priors()
-        values = surrogate.believed(self.losses(self._taken), self._are_known(), trends)
+        values = surrogate.filled_in(self.losses(self._taken), self._are_known(), trends)
         mean, deviation = surrogate.predict(values, trends)
         improvement = log_expected_improvement(mean, deviation)
         since = NEAR_FROM_WITH_PRIORS if self._trends else NEAR_FROM

@@ -45,7 +45,7 @@ class ModelSampler(FeasibleSampler):
         self.features = Features(space)
         self.points = self.features.of_all()
         self.candidates = np.arange(len(space))
-        self._believed: dict[int, float] = {}
+        self._predicted: dict[int, float] = {}
         self.drawn = 0
 
     @abc.abstractmethod
@@ -61,16 +61,16 @@ class ModelSampler(FeasibleSampler):
         if not len(places) or improvement.max() == -np.inf:
             return self.unseen.draw()
         best = int(np.argmax(improvement))
-        self._believed[self.asking] = max(float(predicted[best]), PENDING_LOSS_FLOOR)
+        self._predicted[self.asking] = max(float(predicted[best]), PENDING_LOSS_FLOOR)
         return self.space.feasible[int(places[best])]
 
     def losses(self, numbers: Sequence[int]) -> Array:
-        """The losses of these trials."""
+        """The losses of these trials; of those without a time the losses predicted when they were proposed."""
         times = np.array([np.nan if (t := self.seen[n].time_ms) is None else t for n in numbers], dtype=float)
         best_ms = min((s.time_ms for s in self.seen.values() if s.time_ms is not None), default=np.inf)
         losses = 1 - best_ms / times if np.isfinite(best_ms) else np.where(np.isnan(times), np.nan, 1.0)
-        believed = np.array([self._believed.get(n, 0.5) for n in numbers], dtype=float)
-        return np.where(np.isnan(losses), believed, losses)
+        predicted = np.array([self._predicted.get(n, 0.5) for n in numbers], dtype=float)
+        return np.where(np.isnan(losses), predicted, losses)
 
     def kept(self, most: int) -> list[int]:
         """The trials to model, in order: all, or the better half of `most` and a draw from the others."""

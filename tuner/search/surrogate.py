@@ -175,10 +175,10 @@ class Surrogate:
         self._points = np.vstack([self._points, scaled])
         self.count += 1
 
-    def believed(self, values: Array, is_known: NDArray[np.bool_], trends: Trends) -> Array:
-        """The values at the observed points; in place of those that are not known what the known ones make expect.
+    def filled_in(self, values: Array, is_known: NDArray[np.bool_], trends: Trends) -> Array:
+        """The values at the observed points, with predictions from the known ones in place of the others.
 
-        So what is not known changes no mean, only deviations (Desautels, Krause and Burdick, Parallelizing
+        So unknown values change no mean, only deviations (Desautels, Krause and Burdick, Parallelizing
         Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).
         """
         if is_known.all() or not is_known.any():

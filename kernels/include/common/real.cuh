@@ -20,7 +20,7 @@ typedef float Sum;
 typedef REAL Sum;
 #endif
 
-// What results are stored as: REAL, or float where a half type's option `output` says so.
+// The type in which results are stored: REAL, or float where a half type's option `output` says so.
 #ifdef OUTPUT_FLOAT32
 typedef float Out;
 #else

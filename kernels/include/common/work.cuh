@@ -1,4 +1,4 @@
-// What a block computes at a time: a tile of the product, or some steps along k of one.
+// A block's unit of work: a tile of the product, or some steps along k of one.
 #pragma once
 #include "common/integers.cuh"
 #include "common/product.cuh"

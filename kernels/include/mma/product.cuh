@@ -120,7 +120,7 @@ struct BlockSums {
     return largest;
   }
 
-  // What the terms that are the warp's make of an element of C.
+  // The warp's share of an element of C.
   __device__ __forceinline__ float of_slice(unsigned m, unsigned n, unsigned first, unsigned end) const {
     float sum = 0;
 #pragma unroll 1

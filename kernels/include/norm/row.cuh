@@ -38,7 +38,7 @@ struct Arrays {
   REAL *Y, *S;
 };
 
-// What is normalised, in the vector that begins at this element of the matrix.
+// The numbers to normalise, in the vector that begins at this element of the matrix.
 __device__ __forceinline__ Vector load_summed(const Arrays& arrays, size_t at) {
   Vector x = load_pack<VECTOR_WIDTH>(arrays.X + at);
 #if RESIDUAL

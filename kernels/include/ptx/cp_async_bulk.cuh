@@ -31,5 +31,5 @@ __device__ __forceinline__ void cp_async_bulk_multicast(
       ::"r"(target), "l"(source), "r"(bytes), "r"(barrier), "h"(mask) : "memory");
 }
 
-// What ordinary instructions wrote to global memory becomes visible to such copies: by who wrote, and by who copies.
+// Makes ordinary writes to global memory visible to such copies: called by who wrote, and by who copies.
 __device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }

@@ -28,6 +28,6 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
       "@p bra OVER;\nbra AGAIN;\nOVER:\n}\n" ::"r"(barrier), "r"(parity) : "memory");
 }
 
-// What ordinary instructions and copies wrote to shared memory becomes visible to the asynchronous proxy, by which
+// Makes ordinary writes and copies to shared memory visible to the asynchronous proxy, by which
 // tensor cores read it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

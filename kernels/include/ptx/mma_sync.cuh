@@ -1,4 +1,4 @@
-// What a warp multiplies together on tensor cores (PTX ISA, "mma.sync"; compute capability 8.0): sum += a b, 16 x 8
+// Products of a warp on tensor cores (PTX ISA, "mma.sync"; compute capability 8.0): sum += a b, 16 x 8
 // sums of 8 TF32 or 16 BF16 terms. Lane 4 g + t holds rows g and g + 8 of a and column g of b, of both its places t,
 // and of the sums columns 2 t and 2 t + 1. Which terms of k stand at a place is free, as long as a and b agree.
 #pragma once

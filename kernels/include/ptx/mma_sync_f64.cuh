@@ -1,4 +1,4 @@
-// What a warp multiplies together on tensor cores in FP64 (PTX ISA, "mma.sync"): sum += a b, 16 x 8 sums of TERMS
+// Products of a warp on tensor cores in FP64 (PTX ISA, "mma.sync"): sum += a b, 16 x 8 sums of TERMS
 // terms, 4 or 8. Lane 4 g + t holds, of term 4 i + t, rows g and g + 8 of a as a[2 i] and a[2 i + 1] and column g of
 // b as b[i]; of the sums columns 2 t and 2 t + 1, first those of row g, then those of row g + 8. The arithmetic is
 // FMAs', infinities, NaN and subnormal numbers included. One instruction on compute capability 9.0; 8.0 has only

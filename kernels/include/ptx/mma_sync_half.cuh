@@ -1,4 +1,4 @@
-// What a warp multiplies together on tensor cores in types of 16 bits (PTX ISA, "mma.sync"; compute capability 8.0):
+// Products of a warp on tensor cores in types of 16 bits (PTX ISA, "mma.sync"; compute capability 8.0):
 // sum += a b, 16 x 8 sums of 16 terms, in float. Lane 4 g + t holds of a the terms 2 t and 2 t + 1 of rows g and g + 8,
 // then those 8 behind them, of b the same terms of column g; of the sums columns 2 t and 2 t + 1, first those of row g,
 // then those of row g + 8.

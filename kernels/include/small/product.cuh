@@ -35,7 +35,7 @@ __device__ __forceinline__ void store_part(const Parts& part, unsigned buffer, c
   }
 }
 
-// What a warp has made of its rows of A, as tensor cores take it.
+// A warp's rows of A in the form that tensor cores take.
 struct RowsOfA {
   unsigned high[K16][4], low[K16][4];
   int scale;

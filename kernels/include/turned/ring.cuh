@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_tiles(const TensorMap& map_a, const TensorM
   }
 }
 
-// What names lines from `address` on, by PTX ISA, "Matrix Descriptor Format", in units of 16 bytes: eight lines are 1024 bytes
+// The descriptor of lines from `address` on, by PTX ISA, "Matrix Descriptor Format", in units of 16 bytes: eight lines are 1024 bytes
 // apart, and the swizzle spans 128 bytes; across k, the next 64 lie behind all lines of these.
 template <bool IS_ALONG_K>
 __device__ __forceinline__ unsigned long long descriptor(unsigned address) {

@@ -1,4 +1,4 @@
-// What becomes of a tile's sums when they have come to the end of k.
+// Finishes a tile's sums at the end of k: adds up parts, or stores C.
 #pragma once
 #include "common/real.cuh"
 #include "common/second_pass.cuh"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contracts.attention_on_host import AttentionOnHost
+from contracts.attention_on_host import attention_on_host
 from contracts.host_compiler import needs_cpp_library
 from contracts.variant import H200, needs_nvrtc
 
@@ -70,7 +70,7 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
     """One configuration on arrays of these kinds."""
     needs_cpp_library()
     configuration = Configuration.of(TENSOR3XFP16_SM90.name, DEFAULT | values)
-    on_host = AttentionOnHost(KERNEL, problem, configuration, folder)
+    on_host = attention_on_host(KERNEL, problem, configuration, folder)
     for kind in kinds:
         arrays = drawn(problem, kind)
         on_host.launch(arrays, {"scale": scale})

@@ -1,14 +1,13 @@
 """classifier: its source run for real on the CPU device, and its bound."""
 
-import dataclasses
 import math
-import shutil
 from contextlib import closing
 
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.variant import H200
+from faulty_kernels import with_change
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
@@ -60,12 +59,7 @@ def test_the_source_is_clean_under_sanitizers(device, mode):
 )
 def test_a_bug_is_found(device, tmp_path, text, bug):
     """The verification that tuning runs sees what one changed line does."""
-    shutil.copytree(CLASSIFIER.folder, tmp_path / "classifier")
-    path = tmp_path / "classifier" / "rows.cu"
-    source = path.read_text()
-    assert text in source
-    path.write_text(source.replace(text, bug))
-    broken = dataclasses.replace(CLASSIFIER, folder=tmp_path / "classifier")
+    broken = with_change(CLASSIFIER, tmp_path, "rows.cu", text, bug)
     problem = CLASSIFIER.problem({"m": 9, "k": 38, "h": 20, "n": 5})
     assert any(found.wrong for found in verified(device, broken, problem, SMALL))
 

@@ -1,16 +1,14 @@
 """conv2d's sources for CUDA cores, run for real on the CPU device."""
 
-import dataclasses
-import shutil
 from contextlib import closing
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.verified import verified
+from faulty_kernels import with_change
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.verify import C_DEFAULT
 
@@ -81,12 +79,5 @@ def test_patches_at_the_edges_are_clean_under_sanitizers(device, mode):
 )
 def test_a_bug_is_found(device, tmp_path, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
-    shutil.copytree(CONV2D.folder, tmp_path / "conv2d")
-    shutil.copytree(CONV2D.folder.parent / "linear", tmp_path / "linear")
-    shutil.copytree(INCLUDE, tmp_path, dirs_exist_ok=True)  # beside the folder, where they are found first
-    path = tmp_path / "conv2d" / file
-    source = path.read_text()
-    assert text in source
-    path.write_text(source.replace(text, bug))
-    broken = dataclasses.replace(CONV2D, folder=tmp_path / "conv2d")
+    broken = with_change(CONV2D, tmp_path, file, text, bug)
     assert verified(device, broken, CONV2D.problem(EVEN | STEPS), WPT).wrong > 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.host_compiler import needs_cpp_library
-from contracts.packed_on_host import PackedOnHost
+from contracts.packed_on_host import packed_on_host
 
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
@@ -104,7 +104,7 @@ def verified(packed, problem, arrays):
 def test_products_are_right_launch_after_launch(tmp_path, sizes, layout, values):
     problem = problem_of(sizes, layout, **{name: size for name, size in values.items() if name.islower()})
     values = {name: value for name, value in values.items() if name.isupper()}
-    packed = PackedOnHost(GEMM, problem, configuration_of(**values), tmp_path)
+    packed = packed_on_host(GEMM, problem, configuration_of(**values), tmp_path)
     arrays = normal(problem)
     own = arrays["A"][tuple(slice(n) for n in GEMM.tensors[0].layout(problem).own_shape)]
     spread = np.ldexp(own, np.random.default_rng(3).integers(-30, 30, own.shape))
@@ -116,7 +116,7 @@ def test_products_are_right_launch_after_launch(tmp_path, sizes, layout, values)
 @pytest.mark.parametrize("split_k", [pytest.param(1, marks=EXHAUSTIVE), 3])
 def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(tmp_path, split_k):
     problem = problem_of((70, 67, 500))
-    packed = PackedOnHost(GEMM, problem, configuration_of(SPLIT_K=split_k), tmp_path)
+    packed = packed_on_host(GEMM, problem, configuration_of(SPLIT_K=split_k), tmp_path)
     arrays = normal(problem)
     a, b = arrays["A"], arrays["B"]
     a[3, 5], a[17, 400], a[69, 99], a[64, 0], a[64, 1] = np.inf, -np.inf, np.nan, np.inf, -np.inf
@@ -152,7 +152,7 @@ def scaled_lines(problem, span, seed=5):
 def test_lines_of_large_and_small_numbers_stay_right(tmp_path, sizes, layout, span):
     """Where an exponent was compared as an unsigned number, each line with a number of 2^15 or more became NaN."""
     problem = problem_of(sizes, layout)
-    packed = PackedOnHost(GEMM, problem, configuration_of(), tmp_path)
+    packed = packed_on_host(GEMM, problem, configuration_of(), tmp_path)
     arrays = scaled_lines(problem, span)
     for given in (arrays, arrays | {"A": np.ldexp(arrays["A"], 40)} if span == 20 else arrays):
         verification = verified(packed, problem, given)
@@ -162,7 +162,7 @@ def test_lines_of_large_and_small_numbers_stay_right(tmp_path, sizes, layout, sp
 @pytest.mark.parametrize("kind", ["lines", "large-by-small", *(pytest.param(k, marks=EXHAUSTIVE) for k in MORE_KINDS)])
 def test_every_kind_that_is_made_line_by_line(tmp_path, kind):
     problem = problem_of((70, 70, 130))
-    packed = PackedOnHost(GEMM, problem, configuration_of(), tmp_path)
+    packed = packed_on_host(GEMM, problem, configuration_of(), tmp_path)
     own = random_arrays(GEMM, problem, 3, kind)
     arrays = normal(problem) | {name: array.astype(np.float32) for name, array in own.items()}
     for _ in range(2):  # what a launch leaves in the workspace is nothing to the next one

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faulty_kernels import with_change
 
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.kernel import Kernel
@@ -53,19 +52,10 @@ def test_views_and_batches_are_right(device: CpuDevice, variant: str, view: str,
     assert found.bound_ratio < C_DEFAULT
 
 
-def with_source_changed(folder: Path, before: str, after: str) -> Kernel:
-    """gemm with another naive.cu."""
-    shutil.copytree(GEMM.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    source = (folder / "naive.cu").read_text()
-    assert before in source
-    (folder / "naive.cu").write_text(source.replace(before, after))
-    return replace(GEMM, folder=folder)
-
-
 def test_what_is_written_between_rows_fails_the_trial(device: CpuDevice, tmp_path: Path) -> None:
     write = "write_c(C + matrix * STRIDE_C, row, column, alpha, sum, beta);"
-    kernel = with_source_changed(
-        tmp_path / "gemm", write, f"{write}\n    if (column == 0 && row + 1 < M) C[row * LDC + N] = sum;"
+    kernel = with_change(
+        GEMM, tmp_path, "naive.cu", write, f"{write}\n    if (column == 0 && row + 1 < M) C[row * LDC + N] = sum;"
     )
 
     with pytest.raises(TrialFailure, match="18 elements between the rows of C were written") as failure:
@@ -76,7 +66,7 @@ def test_what_is_written_between_rows_fails_the_trial(device: CpuDevice, tmp_pat
 def test_the_first_wrong_component_of_a_batch_is_named_by_matrix_row_and_column(
     device: CpuDevice, tmp_path: Path
 ) -> None:
-    kernel = with_source_changed(tmp_path / "gemm", "Sum sum = 0;", "Sum sum = matrix == 1 && row == 2 ? 1e6 : 0;")
+    kernel = with_change(GEMM, tmp_path, "naive.cu", "Sum sum = 0;", "Sum sum = matrix == 1 && row == 2 ? 1e6 : 0;")
 
     found = verified(device, kernel, GEMM.problem({**SHAPE, "batch": 2, "ldc": 30}), "naive")
 

@@ -3,15 +3,14 @@
 import dataclasses
 import itertools
 import random
-import shutil
 import zlib
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
+from faulty_kernels import with_change
 from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.verify import C_DEFAULT
 
@@ -102,13 +101,7 @@ def test_split_work_is_clean_under_sanitizers(device, configuration, shape, tran
 )  # fmt: skip
 def test_a_bug_is_found(device, tmp_path, configuration, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
-    shutil.copytree(GEMV.folder, tmp_path / "gemv")
-    shutil.copytree(INCLUDE, tmp_path, dirs_exist_ok=True)  # beside the folder, where they are found first
-    path = tmp_path / "gemv" / file
-    source = path.read_text()
-    assert text in source
-    path.write_text(source.replace(text, bug))
-    broken = dataclasses.replace(GEMV, folder=tmp_path / "gemv")
+    broken = with_change(GEMV, tmp_path, file, text, bug)
     problem = problem_of((13, 2047), trans_a=configuration is TERMS_SPLIT)
     (found,) = verified(device, problem, configuration, kernel=broken)
     assert found.wrong > 0

@@ -1,17 +1,15 @@
 """linear's sources, run for real on the CPU device."""
 
-import dataclasses
-import shutil
 from contextlib import closing
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.verified import verified
+from faulty_kernels import with_change
 from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
-from tilewright.kernels.source import INCLUDE
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.verify import C_DEFAULT
 
@@ -85,12 +83,6 @@ def test_strided_loads_are_clean_under_sanitizers(device, mode):
 )
 def test_a_bug_is_found(device, tmp_path, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
-    shutil.copytree(LINEAR.folder, tmp_path / "linear")
-    shutil.copytree(INCLUDE, tmp_path, dirs_exist_ok=True)  # beside the folder, where they are found first
-    path = tmp_path / "linear" / file
-    source = path.read_text()
-    assert text in source
-    path.write_text(source.replace(text, bug))
+    broken = with_change(LINEAR, tmp_path, file, text, bug)
     problem = LINEAR.problem(ODD, "float32", {"activation": "gelu"})
-    broken = dataclasses.replace(LINEAR, folder=tmp_path / "linear")
     assert verified(device, broken, problem, STRIDED).wrong > 0

@@ -1,12 +1,10 @@
 """softmax's sources, run for real on the CPU device."""
 
-import dataclasses
-import shutil
-
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.verified import verified
+from faulty_kernels import with_change
 from sampling import sampled
 
 from tilewright.kernels.catalogue import catalogue
@@ -79,11 +77,6 @@ def test_variants_are_clean_under_sanitizers(device, variant, mode):
 )
 def test_a_bug_is_found(device, tmp_path, variant, file, text, bug):
     """The verification that tuning runs sees what one changed line does."""
-    shutil.copytree(SOFTMAX.folder, tmp_path / "softmax")
-    path = tmp_path / "softmax" / file
-    source = path.read_text()
-    assert text in source
-    path.write_text(source.replace(text, bug))
-    broken = dataclasses.replace(SOFTMAX, folder=tmp_path / "softmax")
+    broken = with_change(SOFTMAX, tmp_path, file, text, bug)
     problem = SOFTMAX.problem({"m": 9, "n": 203})
     assert verified(device, broken, problem, CONFIGURATIONS[variant]).wrong > 0

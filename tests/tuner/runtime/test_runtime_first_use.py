@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contracts.row_kernels import ROW_KERNELS
 from faulty_kernels import faulty, planted
 from runtime_gemm import GEMM, TILED, K, M, N, operands
 
@@ -139,24 +140,8 @@ KINDS = {
     "linear": ("tiled", {"TILE_WIDTH": 8}, {"m": 40, "n": 24, "k": 30}, "float32", {"activation": "gelu"}),
     "linear in bfloat16": ("tiled", {"TILE_WIDTH": 8}, {"m": 40, "n": 24, "k": 30}, "bfloat16", {}),
     "gemv": ("naive", {"BLOCK": 128}, {"m": 90, "n": 33}, "float64", {"trans_a": True}),
-    "softmax": ("online", {"BLOCK": 32, "UNROLL": 1, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
     "rms_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
-    "add_layer_norm": ("walk", {"BLOCK": 32, "VECTOR_WIDTH": 1}, {"m": 50, "n": 21}, "float32", {}),
-    "attention": (
-        "tiled",
-        {"LANES": 8, "TILE_K": 32, "TILE_Q": 16},
-        {"batch": 3, "heads": 4, "queries": 40, "keys": 48, "depth": 32, "kv_heads": 2},
-        "float32",
-        {"mask": "causal"},
-    ),
-    "linear_gated": ("tiled", {"TILE_WIDTH": 8}, {"m": 20, "n": 24, "k": 32}, "bfloat16", {}),
-    "conv2d": (
-        "direct",
-        {"THREADS": 256},
-        {"batch": 3, "height": 9, "width": 8, "channels": 4, "filters": 4, "kernel_h": 3, "kernel_w": 3, "padding": 1},
-        "float32",
-        {},
-    ),
+    **ROW_KERNELS,
 }
 
 

@@ -89,19 +89,19 @@ def test_the_prediction_is_that_of_the_textbook():
     assert np.allclose(mean, centre + covariance(here, POINTS) @ weights @ (LOSSES - centre), atol=2e-3)
 
 
-def test_what_is_not_known_is_believed_as_the_rest_predicts_and_changes_no_mean():
+def test_what_is_not_known_is_filled_in_as_the_rest_predicts_and_changes_no_mean():
     is_known = np.arange(60) % 3 > 0
     here = POINTS[~is_known].astype(np.float32)
     whole, known = Surrogate(here, 60), Surrogate(here, 60)
     whole.rebuild(POINTS, SCALES)
     known.rebuild(POINTS[is_known], SCALES)
-    filled = whole.believed(np.where(is_known, LOSSES, 0.9), is_known, constant(60, 20))
+    filled = whole.filled_in(np.where(is_known, LOSSES, 0.9), is_known, constant(60, 20))
     mean, _ = known.predict(LOSSES[is_known], constant(40, 20))
     assert np.allclose(filled[~is_known], mean, atol=2e-3)
     assert (filled[is_known] == LOSSES[is_known]).all()
     assert np.allclose(whole.predict(filled, constant(60, 20))[0], mean, atol=2e-3)
     nothing = np.zeros(60, dtype=bool)
-    assert (whole.believed(LOSSES, nothing, constant(60, 20)) == LOSSES).all()
+    assert (whole.filled_in(LOSSES, nothing, constant(60, 20)) == LOSSES).all()
 
 
 def test_a_prior_that_says_the_opposite_counts_as_if_it_were_not_there():
