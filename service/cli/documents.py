@@ -22,7 +22,7 @@ from tilewright.service.operations.exchange.foreign_export import export_kernel_
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import import_options_of
 from tilewright.service.operations.exchange.report import ImportAnswer, Reason
-from tilewright.service.operations.exchange.serving import serving_files
+from tilewright.service.operations.exchange.serving import default_row, described, serving_files
 from tilewright.service.operations.parse import parse_renames
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
@@ -77,6 +77,7 @@ def write_serving_files(kernel: str | None, device_model: str | None, rename: Se
     for name, rows in files.items():
         (out / name).write_text(json.dumps(rows, indent=4) + "\n")
         data.print(str(out / name))
+        note(f"{name}: {described(rows, default_row(kernel_named(kernel), names))}")
 
 
 def bundles(device_model: str | None, *, with_sources: bool) -> dict[str, str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.tuner.autotune.known import KnownConfigs, launched
+from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.runtime import Runtime
+
+UNTRACEABLE = "torch.compile cannot trace the choice of a configuration: launch it in a torch.library.custom_op"
+"""With `fullgraph=True`; without, PyTorch launches it outside of the graph."""
 
 
 def autotune(
@@ -41,6 +46,9 @@ class ChosenFunction:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """One launch; what is known of the problem is looked for at the first of its kind."""
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            raise LaunchError(UNTRACEABLE)
         named = self._known.named(args, kwargs)
         key = self._known.key(named)
         if key not in self._chosen:

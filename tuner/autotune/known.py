@@ -18,18 +18,21 @@ from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import function_of, is_same_function
 from tilewright.tuner.autotune.posed import NotPosedError, layout_of, problem_of
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.runtime.choice import Choice, TargetDevice
-from tilewright.tuner.runtime.errors import ServiceWarning, UntunedWarning, warn
+from tilewright.tuner.runtime.choice import TargetDevice
+from tilewright.tuner.runtime.errors import ServiceWarning, UntunedError, UntunedWarning, warn
 from tilewright.tuner.runtime.launcher import place_of, resolved
 from tilewright.tuner.runtime.runtime import Runtime, default_runtime
 from tilewright.tuner.triton.module import compiler_options, constexprs
 
 
 class KnownConfigs:
-    """Configurations for the calls of one function under `triton.autotune`, by what is known of their problems."""
+    """Configurations for the calls of one function under `triton.autotune`, by what is known of their problems.
 
-    def __init__(self, tuner: Any, runtime: Runtime | None = None) -> None:
-        self._tuner, self._own_runtime = tuner, runtime
+    `only_tuned`: none where nothing but the declaration's default is known.
+    """
+
+    def __init__(self, tuner: Any, runtime: Runtime | None = None, *, only_tuned: bool = False) -> None:
+        self._tuner, self._own_runtime, self._only_tuned = tuner, runtime, only_tuned
         defaults = inspect.signature(tuner.base_fn).parameters.values()
         self._defaults = {one.name: one.default for one in defaults if one.default is not one.empty}
         self._has_warned = False
@@ -43,24 +46,22 @@ class KnownConfigs:
         kinds = (f"{v.dtype} {getattr(v, 'device', '')}" for v in named.values() if hasattr(v, "dtype"))
         return (*(named.get(name) for name in self._tuner.keys), *kinds)
 
-    def config(self, named: Mapping[str, Any], *, otherwise: str, takes_default: bool = True) -> Any:
+    def config(self, named: Mapping[str, Any], *, otherwise: str) -> Any:
         """What is known of the problem, in Triton's words; None for calls that no declared kernel describes.
 
-        `otherwise`: what the call is launched with then, for the warning. Without `takes_default` None where nothing
-        but the declaration's default is known, too.
+        `otherwise`: what the call is launched with then, for the warning.
         """
         try:
-            runtime = self._own_runtime or default_runtime()  # now: an application may set its address first
+            # Now: an application may set its address first.
+            runtime = self._own_runtime or default_runtime(only_tuned=self._only_tuned)
             named = {**self._defaults, **named}
             kernel = self._declared(runtime)
             problem, place = self._posed(kernel, named)
             choice = runtime.choose(kernel, problem, place)
-            if not takes_default and is_default(choice):
-                return None
             return self._as_config(kernel, problem, agreed(choice.configuration, problem, place), named)
         except (NotPosedError, TunerError, KernelError) as error:
-            if not self._has_warned:
-                self._has_warned = True
+            if isinstance(error, UntunedError) or not self._has_warned:  # the former for each problem
+                self._has_warned = self._has_warned or not isinstance(error, UntunedError)
                 warn(f"{self._tuner.base_fn.__name__} is launched with {otherwise}: {error}", UntunedWarning)
             return None
 
@@ -120,11 +121,6 @@ class KnownConfigs:
 
         hook = max(self._tuner.configs, key=common).pre_hook
         return triton.Config(values, **compiler_options(definitions), pre_hook=hook)
-
-
-def is_default(choice: Choice) -> bool:
-    """Whether nothing is known, so that the declaration's default serves."""
-    return choice.origin == "default" or choice.match == "default"
 
 
 def is_value(given: Any, text: str) -> bool:

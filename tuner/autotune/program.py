@@ -19,7 +19,7 @@ def start() -> None:
         named = known.named(args, kwargs)
         key = known.key(named)
         if key not in chosen:
-            chosen[key] = known.config(named, otherwise=SEARCH, takes_default=False)
+            chosen[key] = known.config(named, otherwise=SEARCH)
         config = chosen[key]
         if config is None:
             return search(this, *args, **kwargs)
@@ -34,5 +34,5 @@ def _state(tuner: Any) -> Any:
     if "tilewright" not in tuner.__dict__:
         # Here, and not ahead: it takes a while, and many programs that import Triton launch nothing.
         module = importlib.import_module(f"{__package__}.known")
-        tuner.tilewright = module.KnownConfigs(tuner), {}
+        tuner.tilewright = module.KnownConfigs(tuner, only_tuned=True), {}
     return tuner.tilewright

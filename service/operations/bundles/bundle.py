@@ -141,6 +141,8 @@ def _result(kernel: Kernel, problem: Problem, answer: BestAnswer) -> dict[str, A
         "time_ms": answer.time_ms,
         "pack_ms": answer.pack_ms,
         "bound_ratio": answer.bound_ratio,
+        "ci_ms": answer.ci_ms,
+        "gain_over_default": answer.gain_over_default,
         "stale": answer.stale,
         "library": None
         if library is None

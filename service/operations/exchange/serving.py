@@ -20,8 +20,9 @@ NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 def serving_files(bundle: Mapping[str, Any], kernel: Kernel, rename: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
     """The contents by file name, from a bundle's results for the kernel; of those with options, the default ones.
 
-    `rename`: the kernel's name of a parameter by the file's. Raises InvalidRequestError where a parameter is missing
-    that they need, and where the kernel has no axis m.
+    A row is the default configuration where the best is not faster than it beyond the interval. `rename`: the kernel's
+    name of a parameter by the file's. Raises InvalidRequestError where a parameter is missing that they need, and where
+    the kernel has no axis m.
     """
     theirs = {ours: name for name, ours in rename.items()}
     names = {theirs.get(p.name, p.name) for variant in kernel.variants for p in variant.parameters}
@@ -36,9 +37,32 @@ def serving_files(bundle: Mapping[str, Any], kernel: Kernel, rename: Mapping[str
     for result in bundle["results"]:
         if result["kernel"] == kernel.name and defaults | result["options"] == defaults:
             values = {theirs.get(name, name): value for name, value in result["configuration"].items()}
+            values = values if is_ahead_of_default(result) else default_row(kernel, rename)
             rows = files.setdefault(_file_name(result, bundle["device_model"]["name"]), {})
             rows[result["shape"][ROWS_AXIS]] = values
     return {name: {str(m): rows[m] for m in sorted(rows)} for name, rows in files.items()}
+
+
+def is_ahead_of_default(result: Mapping[str, Any]) -> bool:
+    """Whether a best was faster than the default configuration beyond its interval; older bundles do not tell."""
+    if "gain_over_default" not in result:
+        return True
+    gain, interval = result["gain_over_default"], result["ci_ms"]
+    return bool(gain and interval and result["time_ms"] * gain > interval[1])
+
+
+def default_row(kernel: Kernel, rename: Mapping[str, str]) -> dict[str, int]:
+    """The kernel's default configuration with the file's names."""
+    theirs = {ours: name for name, ours in rename.items()}
+    default = kernel.variants_from_default[0].space().default()
+    return {theirs.get(name, name): value for name, value in default.items}
+
+
+def described(rows: Mapping[str, Any], default: Mapping[str, int]) -> str:
+    """What a file holds and what a server does beyond, in a sentence."""
+    of_default = [m for m, values in rows.items() if values == default]
+    by_default = f"; those of {', '.join(of_default)} are the default configuration" if of_default else ""
+    return f"rows for m={', '.join(rows)}{by_default}; any other m takes the nearest row"
 
 
 def _file_name(result: Mapping[str, Any], device_name: str) -> str:

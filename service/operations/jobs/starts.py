@@ -1,4 +1,4 @@
-"""Configurations that a job tries first: those of a request, and those in files of vLLM and SGLang.
+"""Configurations that a job tries first: those of a request, and those in files of vLLM, SGLang and Triton.
 
 Both keep one file for each device and shape, `E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8.json`: an
 object from the number of rows to the parameters of a Triton kernel, of which the loader takes that of the nearest
@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.kernels.triton import OPTIONS
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.requests import StartRequest
 
@@ -71,23 +72,23 @@ class Starts:
 def starts_in(document: object, kernel: Kernel, shape: Mapping[str, int], rename: Mapping[str, str]) -> Starts:
     """The starts of a file, without parameters in it that the kernel has not and values that are no whole numbers.
 
-    The file is one of vLLM's or SGLang's, whose rows nearest to the shape's m come first; or `{"variant": …,
-    "configuration": {…}}`, or a list of such. `rename`: the kernel's name of a parameter by the file's. Raises
-    InvalidRequestError.
+    True and false are 1 and 0 of a parameter that has no other values.
+
+    The file is one of vLLM's or SGLang's, whose rows nearest to the shape's m come first; what Triton keeps of its own
+    search, the fastest first; or `{"variant": …, "configuration": {…}}`, or a list of such. `rename`: the kernel's name
+    of a parameter by the file's. Raises InvalidRequestError.
     """
     if isinstance(document, list) or (isinstance(document, dict) and "configuration" in document):
         listed = document if isinstance(document, list) else [document]
         return Starts([StartRequest.model_validate(start) for start in listed[:MOST_STARTS]])
-    rows = _rows(document)
-    if ROWS_AXIS not in shape:
-        raise InvalidRequestError(
-            "starts", f"the file has a configuration for each m, and {kernel.name} has no axis m."
-        )
-    known = {parameter.name for variant in kernel.variants for parameter in variant.parameters}
+    parameters = [parameter for variant in kernel.variants for parameter in variant.parameters]
+    known = {parameter.name for parameter in parameters}
+    flags = {parameter.name for parameter in parameters if set(parameter.values) <= {0, 1}}
     starts: dict[tuple[tuple[str, int], ...], StartRequest] = {}
     unknown, no_numbers = set[str](), set[str]()
-    for m in sorted(rows, key=lambda m: (abs(m - shape[ROWS_AXIS]), m)):
-        values = {rename.get(name, name): value for name, value in rows[m].items()}
+    for row in _ranked(document, kernel, shape):
+        values = {rename.get(name, name): value for name, value in row.items()}
+        values |= {name: int(value) for name, value in values.items() if name in flags and isinstance(value, bool)}
         unknown |= values.keys() - known
         no_numbers |= {name for name, value in values.items() if name in known and type(value) is not int}
         mapped = {name: value for name, value in values.items() if name in known and type(value) is int}
@@ -99,6 +100,33 @@ def starts_in(document: object, kernel: Kernel, shape: Mapping[str, int], rename
     return Starts(list(starts.values())[:MOST_STARTS], frozenset(unknown), frozenset(no_numbers))
 
 
+def _ranked(document: object, kernel: Kernel, shape: Mapping[str, int]) -> list[Mapping[str, Any]]:
+    """The file's configurations in the order in which they are to be tried."""
+    if isinstance(document, dict) and "configs_timings" in document:
+        return _by_triton(document["configs_timings"])
+    rows = _rows(document)
+    if ROWS_AXIS not in shape:
+        reason = f"the file has a configuration for each m, and {kernel.name} has no axis m."
+        raise InvalidRequestError("starts", reason)
+    return [rows[m] for m in sorted(rows, key=lambda m: (abs(m - shape[ROWS_AXIS]), m))]
+
+
+def _by_triton(timings: object) -> list[Mapping[str, Any]]:
+    """The configurations of a file that `TRITON_CACHE_AUTOTUNING` keeps, the fastest first.
+
+    Their times are medians of one run each in Triton's own search: they order starts, and are no results.
+    """
+    try:
+        pairs = [(config, timing[0] if isinstance(timing, list) else timing) for config, timing in timings]  # type: ignore[attr-defined]
+        pairs.sort(key=lambda pair: float(pair[1]))
+        return [
+            {**config["kwargs"], **{o: config[o] for o in OPTIONS if config.get(o) is not None}} for config, _ in pairs
+        ]
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        reason = "configs_timings is no list of Triton's configurations with their times."
+        raise InvalidRequestError("starts", reason) from error
+
+
 def _rows(document: object) -> dict[int, Mapping[str, Any]]:
     if not isinstance(document, dict) or not document:
         raise InvalidRequestError("starts", "the file is neither a configuration nor an object of them by m.")
@@ -108,5 +136,9 @@ def _rows(document: object) -> dict[int, Mapping[str, Any]]:
             continue
         if not key.isdecimal() or not isinstance(values, dict):
             raise InvalidRequestError("starts", f"the member {key!r} is not a number of rows with values by parameter.")
+        level = next((name for name, value in values.items() if isinstance(value, (dict, list))), None)
+        if level is not None:
+            reason = f"the member {key!r} has another level, {level!r}; a file has one, of m"
+            raise InvalidRequestError("starts", f"{reason}: give the part for this problem.")
         rows[int(key)] = values
     return rows

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from triton_kernels.application import Call, serve_calls
@@ -102,6 +106,40 @@ def test_ranks_that_would_differ_launch_the_same(application, tmp_path):
         assert theirs[0][0] in (({"BLOCK": 64}, 2), ({"BLOCK": 128}, 1))
     finally:
         other.close()
+
+
+COMPILED = """
+import sys
+import torch, triton
+from triton_kernels.application import _function
+from triton_kernels.scaled import SOURCE
+from pathlib import Path
+from tilewright.triton import autotune
+
+scale = autotune([triton.Config({"BLOCK": 64})], ["n"])(_function(Path(sys.argv[1]), SOURCE))
+
+def doubled(x):
+    y = torch.empty_like(x)
+    scale[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x=x, y=y, n=x.numel(), step=1, factor=2.0)
+    return y
+
+operator = torch.library.custom_op("app::doubled", doubled, mutates_args=(), schema="(Tensor x) -> Tensor")
+operator.register_fake(torch.empty_like)
+x = torch.randn(100)
+compiled = torch.compile(lambda x: operator(x) + 1, fullgraph=True, backend="eager")
+print(torch.equal(compiled(x), 2 * x + 1))
+try:
+    torch.compile(doubled, fullgraph=True, backend="eager")(x)
+except Exception as error:
+    print("launch it in a torch.library.custom_op" in str(error))
+"""
+
+
+def test_a_compiled_program_launches_it_in_an_operator_and_is_told_so(tmp_path):
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILED, str(tmp_path)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\nTrue\n"
 
 
 def test_the_default_is_the_declared_one():

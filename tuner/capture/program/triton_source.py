@@ -172,9 +172,9 @@ def _is_tritons(value: Any) -> bool:
 
 
 def _is_installed(module: ModuleType) -> bool:
-    """Whether every Python with Triton has it."""
+    """Whether a Python with Triton has it: of PyTorch a function may use a number, such as `torch.finfo`'s."""
     top = module.__name__.partition(".")[0]
-    if top == "triton":
+    if top in {"triton", "torch", "numpy"}:
         return True
     names = getattr(sys, "stdlib_module_names", None)  # from Python 3.10
     place = str(getattr(module, "__file__", None) or sysconfig.get_path("stdlib"))

@@ -45,6 +45,22 @@ def grid_along(sizes: Numbers, axes: Sequence[Term], values: Sequence[Term]) -> 
     return str(most) if not (sizes - most).any() else None
 
 
+def grid_by_flags(sizes: Numbers, axes: Sequence[Term], values: Sequence[Term], flags: Sequence[Term]) -> str | None:
+    """The same, where that fails as a choice between two expressions by one of the flags."""
+    found = grid_along(sizes, axes, values)
+    for flag in flags if found is None else ():
+        is_on = flag.numbers.astype(bool)
+        if not is_on.any() or is_on.all():
+            continue
+        parts = [
+            grid_along(sizes[rows], *([Term(one.text, one.numbers[rows]) for one in terms] for terms in (axes, values)))
+            for rows in (is_on, ~is_on)
+        ]
+        if None not in parts:
+            return f"({parts[0]} if {flag.text} else {parts[1]})"
+    return found
+
+
 def _factors(axes: Sequence[Term], values: Sequence[Term]) -> Iterator[Term]:
     yield from axes
     divisors = [*values, *(one.times(other) for one, other in itertools.combinations(values, 2))]

@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.kernels.axes import Layout
 from tilewright.kernels.dtypes import is_integer
-from tilewright.tuner.capture.triton.grid import Term, grid_along
-from tilewright.tuner.capture.triton.sizes import Column, Sizes, axes_of
+from tilewright.tuner.capture.triton.grid import Term, grid_by_flags
+from tilewright.tuner.capture.triton.sizes import Column, Sizes, axes_of, is_padded
 from tilewright.tuner.capture.triton.space import Tuned, is_block, tuned
 
 Row = Mapping[str, Any]
@@ -77,8 +77,11 @@ class Launches:
         integers = [n for n, one in kinds.items() if one["kind"] == "scalar" and is_integer(one["dtype"])]
         shapes = {name: self.columns(name, "shape") for name, one in kinds.items() if one["kind"] == "tensor"}
         sides = {side for columns in shapes.values() for side in columns}
-        given = {n: column for n, column in self.given_numbers.items() if column in sides and not is_block(n)}
-        return axes_of({**{name: self.number(name) for name in integers}, **given}, shapes, len(self.rows))
+        numbers = {name: self.number(name) for name in integers}
+        for name, column in self.given_numbers.items():  # one of each column: further ones follow from it
+            if column in sides and not is_block(name) and not is_padded(name) and column not in numbers.values():
+                numbers[name] = column
+        return axes_of(numbers, shapes, len(self.rows))
 
     @cached_property
     def parameters(self) -> list[Tuned]:
@@ -87,7 +90,10 @@ class Launches:
 
     @cached_property
     def _followed(self) -> dict[str, str]:
-        found = {name: self.sizes.power_expression(column) for name, column in self.given_numbers.items()}
+        found = {
+            name: self.sizes.power_expression(column, is_padded=is_padded(name) or is_block(name))
+            for name, column in self.given_numbers.items()
+        }
         return {name: text for name, text in found.items() if text is not None}
 
     @cached_property
@@ -105,7 +111,12 @@ class Launches:
         axes = [Term(f'p.shape["{axis}"]', np.array(column)[places]) for axis, column in self.sizes.axes.items()]
         axes += [one.times(other) for one, other in itertools.combinations(axes, 2)]
         terms = [*self._terms(values)]
-        return [grid_along(grids[:, along], axes, terms) for along in range(3)]
+        flags = [
+            Term(one.expression, np.array([row[one.triton_name] for row in values]))
+            for one in self.parameters
+            if one.is_flag and all(one.triton_name in row for row in values)
+        ]
+        return [grid_by_flags(grids[:, along], axes, terms, flags) for along in range(3)]
 
     def _terms(self, values: Sequence[Mapping[str, int]]) -> Iterator[Term]:
         """Numbers of a configuration that a grid may follow from."""

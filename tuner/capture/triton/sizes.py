@@ -77,15 +77,16 @@ class Sizes:
                     forms.setdefault(divided, f"-(-{text} // {part})")
         return forms
 
-    def power_expression(self, column: Column) -> str | None:
-        """An axis, or the power of two that is not less than one."""
-        for axis, sizes in self.axes.items():
-            if sizes == column:
-                return f'p.shape["{axis}"]'
-        for axis, sizes in self.axes.items():
-            if tuple(map(next_power_of_2, sizes)) == column:
-                return f'next_power_of_2(p.shape["{axis}"])'
-        return None
+    def power_expression(self, column: Column, *, is_padded: bool) -> str | None:
+        """An axis, or the power of two that is not less than one; of a padded size the latter first."""
+        forms = {column: f'p.shape["{axis}"]' for axis, column in reversed(self.axes.items())}
+        powers = {tuple(map(next_power_of_2, sizes)): f"next_power_of_2({text})" for sizes, text in forms.items()}
+        return ((forms | powers) if is_padded else (powers | forms)).get(column)
+
+
+def is_padded(name: str) -> bool:
+    """Whether a constexpr's name says that it is a size rounded up."""
+    return "pad" in name.lower() or "pow2" in name.lower()
 
 
 def is_stride(name: str) -> bool:

@@ -8,7 +8,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant, shape_of
 from tilewright.kernels.space import powers_of_two
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations.exchange.serving import serving_files
+from tilewright.service.operations.exchange.serving import default_row, described, serving_files
 from tilewright.service.operations.jobs.starts import starts_in
 
 SIZES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BK", "num_warps")
@@ -55,6 +55,18 @@ def test_a_file_holds_every_m_of_its_shape():
         "N=256,K=7168,device_name=NVIDIA_H200,dtype=float32.json": {"1": row},
     }
     assert list(files["N=512,K=7168,device_name=NVIDIA_H200.json"]) == ["1", "64"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "interval", "block"),
+    [(1.2, [0.9, 1.1], 128), (1.05, [0.9, 1.1], 16), (None, [0.9, 1.1], 16), (1.2, None, 16)],
+)
+def test_a_row_is_the_default_unless_the_best_is_ahead_beyond_the_interval(gain, interval, block):
+    row = result(8, 512, 128, time_ms=1.0, gain_over_default=gain, ci_ms=interval)
+    [file] = serving_files(BUNDLE | {"results": [row]}, KERNEL, RENAME).values()
+    assert file["8"]["BLOCK_SIZE_M"] == block
+    said = "m=8" if block == 128 else "m=8; those of 8 are the default configuration"
+    assert described(file, default_row(KERNEL, RENAME)) == f"rows for {said}; any other m takes the nearest row"
 
 
 def test_what_is_written_is_read_again():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from desk import request
 from pydantic import ValidationError
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
-from tilewright.kernels.space import Configuration
+from tilewright.kernels.space import Configuration, choice
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.jobs.starts import nearest_feasible, starts_in
@@ -82,6 +84,20 @@ def test_a_value_that_is_no_whole_number_is_left_out_and_named(value):
     assert (found.unknown, found.no_numbers) == ({"USE_TMA"}, {"WPT_M"})
 
 
+def test_what_triton_keeps_of_its_search_comes_fastest_first():
+    configs = [({"TILE_WIDTH": 8}, [0.3, 0.2, 0.4]), ({"TILE_WIDTH": 16}, [0.1, 0.1, 0.2]), ({"TILE_WIDTH": 32}, 9.0)]
+    kept = [[{"kwargs": kwargs, "num_warps": 4, "num_ctas": 1, "maxnreg": None}, times] for kwargs, times in configs]
+    found = starts_in({"key": [64], "configs_timings": kept}, GEMM, {"m": 64, "n": 64, "k": 64}, {})
+    assert [start.configuration["TILE_WIDTH"] for start in found.starts] == [16, 8, 32]
+    assert found.unknown == {"num_warps"}
+
+
+def test_truth_values_are_those_of_a_flag():
+    kernel = replace(GEMM, variants=(replace(GEMM.variant("tiled"), parameters=(choice("TILE_WIDTH", 8), choice("EVEN", 0, 1))),))  # fmt: skip  # noqa: E501
+    found = starts_in({"1": {"TILE_WIDTH": 8, "EVEN": True}}, kernel, {"m": 1, "n": 1, "k": 1}, {})
+    assert (found.starts[0].configuration, found.no_numbers) == ({"TILE_WIDTH": 8, "EVEN": 1}, frozenset())
+
+
 def test_our_own_form_is_one_configuration_or_a_list():
     assert starts_in(TILED, GEMM, {"m": 1}, {}) == starts_in([TILED], GEMM, {"m": 1}, {})
 
@@ -92,8 +108,10 @@ def test_our_own_form_is_one_configuration_or_a_list():
         ({"1": {"SPLIT": 8}}, "gemm", "none of the parameters of gemm"),
         ({"one": {"TILE_WIDTH": 8}}, "gemm", "'one' is not a number of rows"),
         ({"1": [8]}, "gemm", "'1' is not a number of rows"),
+        ({"1": {"512": {"TILE_WIDTH": 8}}}, "gemm", "'1' has another level, '512'"),
         ({"1": {"TILE_WIDTH": "8"}}, "gemm", "no whole number for any of TILE_WIDTH"),
         ([1, 2], "gemm", "dictionary"),
+        ({"configs_timings": [1]}, "gemm", "no list of Triton's configurations"),
         (7, "gemm", "neither a configuration nor an object"),
         ({"1": {"THREADS": 64}}, "conv2d", "no axis m"),
     ],
