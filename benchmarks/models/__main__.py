@@ -17,11 +17,9 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -37,6 +35,7 @@ from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
+from tilewright.tuner.pytorch.acceleration.pace import within
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 
@@ -129,7 +128,7 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
             yield None
         compiled_begun = time.perf_counter()
         try:
-            with within(min(limit_s, until - time.monotonic())):
+            with within(max(1.0, min(limit_s, until - time.monotonic()))):
                 made = torch.compile(which, mode=mode, dynamic=False)
                 call(made)
                 call(made)
@@ -234,22 +233,6 @@ def row(
         "command": " ".join([command, *flags]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the block after so long."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"more than {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(max(1, int(seconds)))
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 if __name__ == "__main__":

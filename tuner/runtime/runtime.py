@@ -274,6 +274,11 @@ class Runtime:
             self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
 
+    @property
+    def asks_service(self) -> bool:
+        """Whether a service may know more from one day to the next."""
+        return self._service is not None
+
     def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         """Keeps an answer on disk as if the service had given it, for launchers that are asked for later."""
         self._answered(problem, place, answer)

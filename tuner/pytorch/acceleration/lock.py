@@ -22,6 +22,7 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.cache import write_whole
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.tables import ranges_of
@@ -105,6 +106,14 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
         raise LockError(f"{path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, KernelError) as error:
         raise LockError(f"{path}: it cannot be read as a {FORMAT}: {error!r}") from error
+
+
+def pin(lock: Lock, device_model: str) -> None:
+    """Makes the operators take the lock's configurations and tables from now on."""
+    runtime = plans.runtime()
+    runtime.pin(lock.configurations, lock.matches)
+    runtime.families.pin(lock.tables, device_model)
+    plans.look_again()
 
 
 def _table(path: Path, stated: Mapping[str, Any], kernels: Catalogue, device: torch.device) -> tuple[Family, Ranges]:
