@@ -73,24 +73,19 @@ def _accepted(eager: frozenset[Hashable], compiled: frozenset[Hashable], *, with
 class Replaced:
     """What our operator does in the place of one module."""
 
-    __slots__ = ("_accepted", "_warm")
+    __slots__ = ("_accepted", "warm")
 
     def __init__(self, accepted: Accepted) -> None:
-        self._accepted, self._warm = accepted, Warm()
+        self._accepted, self.warm = accepted, Warm()
 
     def result(self, module: Any, x: Tensor, make: Callable[[Any, Tensor], Call | None]) -> Any:
-        """Its result; None where PyTorch's own runs."""
-        tensors = (x, *module._parameters.values())  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
-        if not torch.compiler.is_compiling():
-            found = self._warm.run(tensors)
-            if found is not None:
-                return found
+        """Its result, where `warm` has none; None where PyTorch's own runs."""
         if self._accepted.takes(entry(x)):
             call = make(module, x)
             if call is not None and call.is_plain:
                 found = call.run()
                 if not torch.compiler.is_compiling():
-                    self._warm.learn(call, tensors)
+                    self.warm.learn(call, x, list(module._parameters.values()))  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
                 return found
         return None
 
@@ -100,10 +95,16 @@ class AcceleratedModule:
 
     plain: ClassVar[type[nn.Module]]
     _tilewright: Replaced
+    _parameters: dict[str, nn.Parameter | None]
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
         """The result of PyTorch's class."""
-        found = self._tilewright.result(self, input, MODULES[self.plain])
+        replaced = self._tilewright
+        if not torch.compiler.is_compiling():
+            found = replaced.warm.run(input, self._parameters.values())
+            if found is not None:
+                return found
+        found = replaced.result(self, input, MODULES[self.plain])
         return super().forward(input) if found is None else found  # type: ignore[misc]
 
 
@@ -173,8 +174,13 @@ class ForeignForward:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """The result of its class, whose other arguments are known to it alone."""
-        is_usual = len(given) == 1 and not named and isinstance(given[0], Tensor)
-        found = self._replaced.result(self._module, given[0], self._make) if is_usual and self._make else None
+        found = None
+        if len(given) == 1 and not named and isinstance(given[0], Tensor) and self._make is not None:
+            if not torch.compiler.is_compiling():
+                parameters = self._module._parameters.values()  # noqa: SLF001 - as above
+                found = self._replaced.warm.run(given[0], parameters)
+            if found is None:
+                found = self._replaced.result(self._module, given[0], self._make)
         return type(self._module).forward(self._module, *given, **named) if found is None else found
 
 
