@@ -178,6 +178,10 @@ class Runtime:
                 pass  # its rows are compiled in: a transposed A, a batch
         return self.launcher(kernel, named, dtype=dtype)
 
+    def serves_any_size(self, kernel: str) -> bool:
+        """Whether operators on the kernel launch any number of rows without code of its own."""
+        return self._any_size_operators and bool(self.kernels.get(kernel).launch_axes)
+
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """What is pinned, in the bundle, kept on disk, or predicted; nothing of it is asked of a service."""
         if problem in self._pinned:

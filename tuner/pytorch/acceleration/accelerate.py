@@ -19,13 +19,15 @@ from tilewright.tuner.pytorch.acceleration import kept_results, outputs
 from tilewright.tuner.pytorch.acceleration import lock as locks
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
 from tilewright.tuner.pytorch.acceleration.fusions import search
+from tilewright.tuner.pytorch.acceleration.graph import graph_of
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
 from tilewright.tuner.pytorch.acceleration.left import left_alone
 from tilewright.tuner.pytorch.acceleration.pace import Pace
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
-from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.result import EAGER, GRAPH, OURS_GRAPH, Acceleration, AccelerationWarning
 from tilewright.tuner.pytorch.acceleration.sample import Sample
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
@@ -35,6 +37,8 @@ from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, 
 from tilewright.tuner.runtime.launcher import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
+MOST_GRAPHS = 4
+"""Each keeps the memory of one run."""
 
 
 class NothingReplacedError(TunerError):
@@ -55,6 +59,7 @@ class _Request:
     weights: str | None
     keep: bool
     progress: bool | None
+    others: Sequence[Any] = ()
 
 
 def accelerate(
@@ -73,6 +78,7 @@ def accelerate(
     weights: Literal["int8"] | None = None,
     keep: bool = True,
     progress: bool | None = None,
+    samples: Sequence[Any] = (),
 ) -> Acceleration:
     """What was replaced in the model, and what that brought: a table, by `print`.
 
@@ -87,9 +93,12 @@ def accelerate(
     `weights="int8"` allows another result: those of linear layers may become whole numbers of 8 bits.
     `keep`: whether the decision is kept on this machine's disk, and taken from there if it was made before for such a
     model and sample. `progress`: whether a line on the standard error says what is done; by default on a terminal.
+    `samples`: others of other sizes, for which the output is compared too; with the sample's, four graphs are kept.
 
     Whatever goes wrong leaves the model as it was, with one AccelerationWarning.
     """
+    if sample is None and samples:
+        sample, samples = samples[0], samples[1:]
     target = getattr(model, "_orig_mod", model)  # what torch.compile returned: the model that it compiles
     uninstall(target)
     try:
@@ -98,7 +107,7 @@ def accelerate(
                 result = _locked(target, Path(lock), other_environment=other_environment)
             else:
                 request = _Request(
-                    tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights, keep, progress
+                    tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights, keep, progress, samples
                 )
                 result = _decided(target, _sample_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
@@ -161,11 +170,13 @@ def _decided(model: nn.Module, run: Sample, request: _Request, said: list[Warnin
     """As it was decided at an earlier start, or now."""
     device, path = _device_of(model), None
     if request.keep:
-        asked = {name: value for name, value in vars(request).items() if name not in {"keep", "progress"}}
+        asked = {name: value for name, value in vars(request).items() if name not in {"keep", "progress", "others"}}
+        asked["any_size"] = plans.runtime().serves_any_size("linear")
         path = kept_results.path_of(model, run, device, asked)
         with _evaluating(model):
             result = kept_results.restore(path, model, run, device, request.compiles)
         if result is not None:
+            _add_samples(result, request)
             return result
     is_told = sys.stderr.isatty() if request.progress is None else request.progress
     pace = Pace(request.limit_s, sys.stderr if is_told else None)
@@ -175,7 +186,35 @@ def _decided(model: nn.Module, run: Sample, request: _Request, said: list[Warnin
         pace.end()
     if path is not None:
         kept_results.keep(path, result)
+    _add_samples(result, request)
     return result
+
+
+def _add_samples(result: Acceleration, request: _Request) -> None:
+    """Compares the model's output for the other samples, and makes graphs of some; raises where one is wrong."""
+    if result.way == EAGER or not request.others:
+        return
+    model, graphs = result.model, int(result.is_graph and result.way in {GRAPH, OURS_GRAPH})
+    with _evaluating(model):
+        for number, one in enumerate(request.others, 2):
+            run = Sample(one)
+            plans.off()
+            try:
+                run.learn(model)
+                standard = Standard.of(run, model, request.tolerance)
+            finally:
+                plans.on()
+            verdict = standard.verdict(run(model))
+            if not verdict.is_right:
+                raise NothingReplacedError(f"with sample {number} the model's output is {verdict}")
+            if 0 < graphs < MOST_GRAPHS:
+                try:
+                    graph_of(model, run, standard).put()
+                    graphs += 1
+                except Exception as error:  # noqa: BLE001 - it runs without a graph
+                    result.remarks.append(f"Sample {number} runs without a graph: {first_line(error)}.")
+    if result.stands and not any(stand.any_rows for stand in result.stands):
+        result.remarks.append("Other sizes than the first sample's run as PyTorch's own: set TILEWRIGHT_ANY_SIZE=1.")
 
 
 def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning], pace: Pace) -> Acceleration:

@@ -137,13 +137,15 @@ def stand_as_json(stand: Replacement) -> dict[str, Any]:
     """Where an operator stands in."""
     entry = _plain(stand.entry)
     places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
-    return {**places, "entry": entry, "compiled": stand.compiled, "weights": stand.weights}
+    rest = {"compiled": stand.compiled, "weights": stand.weights, "any_rows": stand.any_rows}
+    return {**places, "entry": entry, **rest}
 
 
 def stand_from_json(stated: Mapping[str, Any]) -> Replacement:
     """The inverse."""
     where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
-    return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""))
+    any_rows = bool(stated.get("any_rows", False))
+    return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""), any_rows)
 
 
 def _check(
