@@ -1,6 +1,7 @@
 """Whole models with random weights: eager PyTorch, as a CUDA graph, torch.compile, and what `tw.accelerate` makes.
 
     python benchmarks/models --model bert --tune-seconds 3
+    python benchmarks/models --goals
 
 Needs PyTorch and transformers. Kernels are tuned here first, which `tune_s` tells, unless
 they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. Copies of the
@@ -8,8 +9,11 @@ model, one of which `tw.accelerate` has, are then timed in interleaved rounds. T
 written as soon as it is there, to models.json in the folder of the device. --compile-graph adds `reduce-overhead`,
 which is torch.compile with CUDA graphs; --compile-max, when all else is done, `max-autotune`, which has them too, for
 as long as it may take in seconds; --compile-ours lets accelerate have torch.compile, and times replacements under it in
-each mode but the slow one, unless it has taken that way itself. --profile keeps each way's kernels. `accelerate_ms` are
-the times by which it decided. A run with --tune-seconds 0 keeps the `tuned_s` of the row that it takes the place of.
+each mode but the slow one, unless it has taken that way itself. --goals runs the programs that
+have goals and the twelve that were drawn from population.json, with nothing tuned and PyTorch's ways as graphs too,
+each decided within --decide-seconds; `again_s` is what deciding takes once that is kept. --profile keeps each way's
+kernels. `accelerate_ms` are the times by which it decided. A run with --tune-seconds 0 keeps the `tuned_s` of the row
+that it takes the place of.
 """
 
 from __future__ import annotations
@@ -17,26 +21,27 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from architectures import MODELS, Architecture
+from architectures import DRAWN, GOALS, MODELS, Architecture
 from profiled import profiled
 
 import tilewright.torch as tw
 from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.loop import statistics
+from tilewright.tuner.pytorch.acceleration import kept_results
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installed import install
+from tilewright.tuner.pytorch.acceleration.pace import within
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 
@@ -53,8 +58,9 @@ def main() -> None:
     torch.set_grad_enabled(False)
     torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 - rows of one class; over it models run eager
     document = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": []}
-    until = time.monotonic() + given.stop_after
-    begun = [rows(name, MODELS[name], given, until) for name in given.model or MODELS]
+    until, scratch = time.monotonic() + given.stop_after, tempfile.TemporaryDirectory()
+    kept_results.folder = lambda: Path(scratch.name)  # another run's decision is not this one's
+    begun = [whatever_fails(name, given, until) for name in given.model or MODELS]
     for row in up_to_pauses(begun, until):
         name = row["model"]
         before = next((one for one in document["rows"] if one["model"] == name), {})
@@ -72,6 +78,21 @@ def up_to_pauses(begun: list[Iterator[Row | None]], until: float) -> Iterator[Ro
             yield row
 
 
+def whatever_fails(name: str, given: argparse.Namespace, until: float) -> Iterator[Row | None]:
+    """The row's states; one with the reason where the model is not built or does not run."""
+    try:
+        yield from rows(name, MODELS[name], given, until)
+    except Exception as error:  # noqa: BLE001 - an architecture that was drawn stays in the table
+        print(f"{name}: {type(error).__name__}: {first_line(error)}", file=sys.stderr, flush=True)
+        about = {"model": name, "drawn": name in DRAWN, "device": device_name(given.device)}
+        yield about | {"failed": {"model": f"{type(error).__name__}: {first_line(error)}"}, "date": now()}
+
+
+def now() -> str:
+    """In UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -86,8 +107,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="keep the kernels of one call of each way")
     parser.add_argument("--stop-after", type=float, default=3600.0, metavar="SECONDS", help="then nothing new begins")
     parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
+    parser.add_argument("--goals", action="store_true", help="the programs that have goals, with nothing tuned")
+    parser.add_argument("--decide-seconds", type=float, default=20.0, help="accelerate's limit_s")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DEVICE/models.json, as h200")
     given = parser.parse_args()
+    if given.goals:
+        given.model, given.tune_seconds, given.compile_graph = given.model or [*GOALS], 0.0, True
     folder = slug_of(device_name(given.device)).removeprefix("nvidia-")
     given.out = given.out or Path(__file__).parents[1] / "results" / folder / "models.json"
     return given
@@ -112,9 +137,13 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
-    compiles = torch.compile if given.compile_ours else None
-    result = tw.accelerate(ours, sample, rounds=given.rounds, compiles=compiles, weights=architecture.weights, **tuning)
-    about = {"tuned_s" if tuning else "known_s": time.perf_counter() - begun}
+    asked = {"rounds": given.rounds, "limit_s": given.decide_seconds, "weights": architecture.weights, **tuning}
+    asked["compiles"] = torch.compile if given.compile_ours or given.goals else None
+    result = tw.accelerate(ours, sample, **asked)
+    about = {"tuned_s" if tuning else "known_s": time.perf_counter() - begun, "drawn": name in DRAWN}
+    begun, again = time.perf_counter(), copy.deepcopy(model)
+    tw.accelerate(again, sample, **asked).undo()
+    about["again_s"], again = time.perf_counter() - begun, None
     if given.tables:
         print(f"{name}: {about}\n{result}", flush=True)
     ways = {"eager_ms": model, **graph(model, call), "ours_ms": ours}
@@ -129,7 +158,7 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
             yield None
         compiled_begun = time.perf_counter()
         try:
-            with within(min(limit_s, until - time.monotonic())):
+            with within(max(1.0, min(limit_s, until - time.monotonic()))):
                 made = torch.compile(which, mode=mode, dynamic=False)
                 call(made)
                 call(made)
@@ -197,10 +226,13 @@ def row(
     ratio = statistics.ratio_interval(times["eager_ms"], times["ours_ms"])
     medians = {way: statistics.median(one) for way, one in times.items()}
     columns = ("eager_ms", "graph_ms", "compile_ms", "compile_max_ms", "ours_ms", "ours_compile_ms")
+    theirs = {way: one for way, one in medians.items() if "ours" not in way}
+    best = min(theirs, key=theirs.__getitem__)
     command = f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g} --rounds {given.rounds}"
     flags = [
         f"--{one.replace('_', '-')}" for one in ("no_compile", "compile_graph", "compile_ours") if vars(given)[one]
     ]
+    flags += ["--goals", f"--decide-seconds {given.decide_seconds:g}"] if given.goals else []
     flags += [f"--compile-max {given.compile_max:g}"] if given.compile_max else []
     words = [f"{way[:-3]} {one:.4g} (x {one / medians['ours_ms']:.2f})" for way, one in medians.items()]
     print(f"{name:<16}{'  '.join(words)}  {result.way}, {len(result.stands)} sites replaced", flush=True)
@@ -213,7 +245,10 @@ def row(
         **{way: one for way, one in medians.items() if way not in columns},
         f"{architecture.unit}_per_s": {way: architecture.count / one * 1e3 for way, one in medians.items()},
         "ours_over_eager": {"median": ratio[0], "low": ratio[1].low, "high": ratio[1].high},
+        "pytorch_way": best.removesuffix("_ms"),
+        "pytorch_ms": medians[best],
         "way": result.way,
+        "left": dict(result.left),
         "accelerate_ms": result.as_json()["times_ms"],
         **{name: one for name, one in result.as_json().items() if name.endswith("error") or name == "errors_from"},
         "fused": {one.site.words: one.site.calls for one in result.replaced if one.site.fusion and result.is_applied},
@@ -232,24 +267,8 @@ def row(
         "rounds": given.rounds,
         "tune_seconds": given.tune_seconds,
         "command": " ".join([command, *flags]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
     }
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the block after so long."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"more than {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(max(1, int(seconds)))
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from population import FILE as POPULATION
+from population import four_layers
 
 from tilewright.tuner.network.digits import trained
 
@@ -85,6 +89,84 @@ def perceptron(batch: int, dtype: torch.dtype) -> Built:
     return model, torch.rand(batch, model[0].in_features, dtype=dtype)
 
 
+def gpt2(tokens: int) -> Callable[[int, torch.dtype], Built]:
+    """GPT-2 as transformers builds it: its layers are `Conv1D`, and it returns a cache."""
+
+    def build(batch: int, dtype: torch.dtype) -> Built:
+        from transformers import GPT2Config, GPT2Model  # noqa: PLC0415
+
+        config = GPT2Config()
+        return GPT2Model(config).to(dtype), {"input_ids": torch.randint(0, config.vocab_size, (batch, tokens))}
+
+    return build
+
+
+def whisper_encoder(batch: int, dtype: torch.dtype) -> Built:
+    """The encoder of Whisper-base, 30 s of sound each."""
+    from transformers import WhisperConfig  # noqa: PLC0415
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder  # noqa: PLC0415
+
+    config = WhisperConfig(d_model=512, encoder_layers=6, encoder_attention_heads=8, encoder_ffn_dim=2048)
+    features = torch.randn(batch, config.num_mel_bins, 2 * config.max_source_positions, dtype=dtype)
+    return WhisperEncoder(config).to(dtype), {"input_features": features}
+
+
+def convnext(batch: int, dtype: torch.dtype) -> Built:
+    """ConvNeXt-T, images of 224 x 224."""
+    from transformers import ConvNextConfig, ConvNextModel  # noqa: PLC0415
+
+    return ConvNextModel(ConvNextConfig()).to(dtype), {"pixel_values": torch.randn(batch, 3, 224, 224, dtype=dtype)}
+
+
+def t5_encoder(tokens: int) -> Callable[[int, torch.dtype], Built]:
+    """The encoder of T5-base."""
+
+    def build(batch: int, dtype: torch.dtype) -> Built:
+        from transformers import T5Config, T5EncoderModel  # noqa: PLC0415
+
+        config = T5Config(d_model=768, d_ff=3072, num_layers=12, num_heads=12)
+        return T5EncoderModel(config).to(dtype), {"input_ids": torch.randint(0, config.vocab_size, (batch, tokens))}
+
+    return build
+
+
+def of_population(kind: str) -> Callable[[int, torch.dtype], Built]:
+    """An architecture of the population, with what its main input is called."""
+
+    def build(batch: int, dtype: torch.dtype) -> Built:
+        from transformers import AutoModel  # noqa: PLC0415
+
+        config = four_layers(kind)
+        model = AutoModel.from_config(config).to(dtype)
+        return model, inputs_of(model, batch, dtype)
+
+    return build
+
+
+def inputs_of(model: Any, batch: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """128 tokens, an image, or sound, by the names of its `forward`; a part of several has all of them."""
+    config = model.config
+    parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
+    names = inspect.signature(model.forward).parameters
+
+    def first(*wanted: str, default: int) -> int:
+        found = (getattr(part, name, None) for part in parts for name in wanted)
+        numbers = (one[0] if isinstance(one, list | tuple) else one for one in found if one)
+        return next((int(one) for one in numbers if isinstance(one, int)), default)
+
+    tokens = torch.randint(3, first("vocab_size", default=1000), (batch, 128))
+    size, channels = first("image_size", default=224), first("num_channels", default=3)
+    length = 2 * first("max_source_positions", default=512)
+    known = {
+        "input_ids": tokens,
+        "decoder_input_ids": tokens[:, :32],
+        "pixel_values": torch.randn(batch, channels, size, size, dtype=dtype),
+        "input_features": torch.randn(batch, first("num_mel_bins", "input_feat_per_channel", default=80), length),
+        "input_values": torch.randn(batch, 16000, dtype=dtype),
+    }
+    return {name: one for name, one in known.items() if name in names}
+
+
 FP32, BF16 = torch.float32, torch.bfloat16
 MODELS = {
     "bert": Architecture(bert(512), 8, FP32, 8 * 512, "tokens"),
@@ -100,4 +182,15 @@ MODELS = {
     "decoder-1-int8": Architecture(decoder(1), 1, BF16, 1, "tokens", "int8"),
     "decoder-8-int8": Architecture(decoder(1), 8, BF16, 8, "tokens", "int8"),
     "decoder-32-int8": Architecture(decoder(1), 32, BF16, 32, "tokens", "int8"),
+    "gpt2": Architecture(gpt2(512), 8, FP32, 8 * 512, "tokens"),
+    "whisper-encoder": Architecture(whisper_encoder, 4, FP32, 4 * 1500, "tokens"),
+    "convnext": Architecture(convnext, 16, FP32, 16, "images"),
+    "t5-encoder": Architecture(t5_encoder(256), 16, FP32, 16 * 256, "tokens"),
 }
+DRAWN = {
+    f"drawn-{kind}": Architecture(of_population(kind), 4, FP32, 4, "samples")
+    for kind in json.loads(POPULATION.read_text(encoding="utf-8"))["drawn"]
+}
+GOALS = ("gpt2", "whisper-encoder", "convnext", "t5-encoder", "bert", "vit", *DRAWN)
+"""The programs with goals of their own, tuned by nobody: those that are named, and twelve that were drawn."""
+MODELS |= DRAWN

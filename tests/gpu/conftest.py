@@ -61,11 +61,13 @@ def operators_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def tw(torch, operators_cache, monkeypatch):
-    """The operators, with a configuration for every problem."""
+def tw(torch, operators_cache, tmp_path, monkeypatch):
+    """The operators, with a configuration for every problem, where nothing is decided yet for any model."""
     import tilewright.torch as tw  # noqa: PLC0415
+    from tilewright.tuner.pytorch.acceleration import kept_results  # noqa: PLC0415
 
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(operators_cache))
+    monkeypatch.setattr(kept_results, "folder", lambda: tmp_path / "accelerated")
     runtime = Runtime(only_tuned=True)
     runtime._pinned = Small(16)
     tw.use(runtime)

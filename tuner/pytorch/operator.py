@@ -192,14 +192,22 @@ def is_known(tensor: Tensor) -> bool:
 
 def is_watched() -> bool:
     """Whether a compiler, a mode, a transformation, a tracer or autocast would see the call."""
-    c = torch._C  # noqa: SLF001 - no public names ask these
+    return torch.compiler.is_compiling() or is_watched_in_eager_mode()
+
+
+# No public names ask these, and to look them up each time took longer than to ask.
+_modes, _autocasts = torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled  # noqa: SLF001
+_transformation, _tracer = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state  # noqa: SLF001
+
+
+def is_watched_in_eager_mode() -> bool:
+    """As `is_watched`, where no compiler is at work."""
     return bool(
-        torch.compiler.is_compiling()
-        or c._len_torch_dispatch_stack()  # noqa: SLF001
-        or c._is_any_autocast_enabled()  # noqa: SLF001
-        or c._functorch.peek_interpreter_stack() is not None  # noqa: SLF001 - `is_transformed`, a call sooner
-        or forward_ad._current_level >= 0  # noqa: SLF001
-        or c._get_tracing_state() is not None  # noqa: SLF001
+        _modes()
+        or _autocasts()
+        or _transformation() is not None  # `is_transformed`, a call sooner
+        or forward_ad._current_level >= 0  # noqa: SLF001 - as above
+        or _tracer() is not None
     )
 
 

@@ -270,6 +270,34 @@ class _Ready:
             grown(arguments[place])
         return output
 
+    def direct(self, arguments: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
+        """The call that was bound for these arguments, of which all but the first stay where they are; None for others.
+
+        It looks at nothing: a replaced module has done so.
+        """
+        bound, [output, *more] = self._bound, self._outputs
+        if bound is None or more or output.row_major is None or output.written is not None or not self._places:
+            return None
+        count = len(arguments)
+        held = (*arguments, None, *self._kept)
+        fixed = [0 if place in {0, count} else held[place].data_ptr() for place in self._places]
+        first, last = (self._places.index(place) if place in self._places else -1 for place in (0, count))
+        if min(first, last) < 0 or self._places.count(0) > 1:
+            return None
+        like, ordinal, scalars = output.row_major, self._ordinal, self._scalars[1]
+        empty, contiguous, device = torch.empty_like, torch.contiguous_format, torch.cuda.current_device
+
+        def call(x: Tensor) -> Tensor:
+            if ordinal is not None and device() != ordinal:
+                return self((x, *arguments[1:]))
+            y = empty(like, memory_format=contiguous)
+            addresses = fixed.copy()
+            addresses[first], addresses[last] = x.data_ptr(), y.data_ptr()
+            bound(tuple(addresses), y, scalars)
+            return y
+
+        return call
+
     def _launch(self, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
         posed = self._pose(output, *arguments)
         if self._bound is None:
@@ -331,17 +359,19 @@ class Plans:
             self._note(key, arguments, error)
             return self._pytorch(*arguments)
 
-    def ready(self, *arguments: Any) -> Callable[[Sequence[Any]], Any] | None:
-        """What a call that ran before does with arguments that lie alike: raises TunerError before anything has run.
+    def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
+        """What a call that ran before does with another first argument that lies alike, the rest staying as it is.
 
-        None where it is PyTorch's own operator that does it, or may be.
+        It raises TunerError before anything has run. None where it is PyTorch's own operator that does it, or may be.
         """
         if self._era != _PROCESS.era or _PROCESS.is_off:
             return None
         ready = self._by_layout.get(tuple([layout_key(one) for one in arguments]))
-        if isinstance(ready, Search):
+        ours = ready.ours if isinstance(ready, Turns) else ready
+        if ours is None or isinstance(ours, Search):
             return None
-        return ready.ours if isinstance(ready, Turns) else ready
+        rest = arguments[1:]
+        return (ours.direct(arguments) if isinstance(ours, _Ready) else None) or (lambda x: ours((x, *rest)))
 
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""

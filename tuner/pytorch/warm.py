@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,10 +10,14 @@ from torch import Tensor
 
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
-from tilewright.tuner.pytorch.operator import is_known, is_watched
+from tilewright.tuner.pytorch.operator import is_known, is_watched_in_eager_mode
 
 if TYPE_CHECKING:
     from tilewright.tuner.pytorch.acceleration.call import Call
+
+_records = torch.is_grad_enabled
+Look = tuple[Tensor | None, int, torch.dtype | None, tuple[int, ...]]
+"""A parameter, where it lies, and how."""
 
 
 class Warm:
@@ -22,41 +26,62 @@ class Warm:
     A copy, and what is read from a file, has seen no call yet.
     """
 
-    __slots__ = ("_era", "_pictures", "_ready", "_rest")
+    __slots__ = ("_call", "_era", "_input", "_parameters")
 
     def __init__(self) -> None:
-        self._pictures: list[Hashable] = []
-        self._ready: Callable[[Sequence[Any]], Any] | None = None
-        self._rest: tuple[Any, ...] = ()
+        self._call: Callable[[Tensor], Any] | None = None
+        self._input: tuple[Any, ...] = ()
+        self._parameters: list[Look] = []
         self._era = -1
 
     def __reduce__(self) -> tuple[type[Warm], tuple[()]]:
         """A new one."""
         return Warm, ()
 
-    def run(self, tensors: Sequence[Tensor | None]) -> Any:
-        """The result; None where anything is unlike the last call, and the long way has to say what is to be done."""
-        if torch.is_grad_enabled() or self._era != plans.era() or is_watched():
+    def run(self, x: Tensor, parameters: Iterable[Tensor | None]) -> Any:
+        """The result; None where anything is unlike the last call, and the long way has to say what is to be done.
+
+        The caller has asked whether a compiler is at work. It is one function, as each costs as much as a look.
+        """
+        if self._call is None or self._era != plans.era() or _records() or is_watched_in_eager_mode():
             return None
+        kind, dtype, shape, strides, device = self._input
         try:
-            if [_picture(one) for one in tensors] != self._pictures or self._ready is None:
+            if x.__class__ is not kind or x.dtype is not dtype or x.shape != shape or x.stride() != strides:
                 return None
-            return self._ready((*tensors, *self._rest))
+            for one, (known, address, own_dtype, own_strides) in zip(parameters, self._parameters, strict=True):
+                is_moved = one is not known or (one is not None and one.data_ptr() != address)
+                if is_moved or (one is not None and (one.dtype is not own_dtype or one.stride() != own_strides)):
+                    return None
+            return None if x.get_device() != device or x.is_neg() else self._call(x)
         except (TunerError, RuntimeError):  # an address, of which the long way warns, or a tensor without strides
             return None
 
-    def learn(self, call: Call, tensors: Sequence[Tensor | None]) -> None:
-        """Keeps what this call, which has just been run, was decided to be; its arguments begin with the tensors."""
-        if not all(one is None or is_known(one) for one in tensors):
+    def learn(self, call: Call, x: Tensor, parameters: Sequence[Tensor | None]) -> None:
+        """Keeps what this call, which has just been run, was decided to be.
+
+        Its arguments begin with the input and what lies where the parameters do.
+        """
+        self._call = None
+        if not call.is_bare or not all(one is None or is_known(one) for one in (x, *parameters)):
             return
-        count = len(tensors)
-        begins = len(call.arguments) >= count and all(
-            one is other for one, other in zip(tensors, call.arguments, strict=False)
-        )
-        self._ready = call.operator.plans.ready(*call.arguments) if begins and call.is_bare else None
-        self._pictures = [_picture(one) for one in tensors]
-        self._rest, self._era = tuple(call.arguments[count:]), plans.era()
+        given = call.arguments
+        begins = len(given) > len(parameters) and given[0] is x and x.layout is torch.strided
+        if begins and all(_is_of(one, other) for one, other in zip(given[1:], parameters, strict=False)):
+            self._call = call.operator.plans.direct(*given)
+            self._input = type(x), x.dtype, x.shape, x.stride(), x.get_device()
+            self._parameters = [_look(one) for one in parameters]
+            self._era = plans.era()
 
 
-def _picture(tensor: Tensor | None) -> Hashable:
-    return None if tensor is None else (tensor.__class__, plans.layout_key(tensor))
+def _is_of(argument: Any, parameter: Tensor | None) -> bool:
+    """Whether the argument is the parameter, or the whole of it in another form."""
+    if argument is parameter:
+        return True
+    if not isinstance(argument, Tensor) or parameter is None:
+        return False
+    return bool(argument.data_ptr() == parameter.data_ptr() and argument.numel() == parameter.numel())
+
+
+def _look(one: Tensor | None) -> Look:
+    return (None, 0, None, ()) if one is None else (one, one.data_ptr(), one.dtype, one.stride())

@@ -178,6 +178,10 @@ class Runtime:
                 pass  # its rows are compiled in: a transposed A, a batch
         return self.launcher(kernel, named, dtype=dtype)
 
+    def serves_any_size(self, kernel: str) -> bool:
+        """Whether operators on the kernel launch any number of rows without code of its own."""
+        return self._any_size_operators and bool(self.kernels.get(kernel).launch_axes)
+
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """The choice that is pinned, in the bundle, on disk, or predicted; no service is asked."""
         if problem in self._pinned:
@@ -276,6 +280,11 @@ class Runtime:
             gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
             self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
+
+    @property
+    def asks_service(self) -> bool:
+        """Whether a service may know more from one day to the next."""
+        return self._service is not None
 
     def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         """Keeps an answer on disk as if the service had given it, for launchers that are asked for later."""

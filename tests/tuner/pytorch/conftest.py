@@ -32,6 +32,14 @@ def tuned(everything_tuned):
     plans.use(None)
 
 
+@pytest.fixture(autouse=True)
+def kept_folder(tuned, tmp_path, monkeypatch):
+    """Where decisions of the test are kept: no test finds another's."""
+    results = pytest.importorskip("tilewright.tuner.pytorch.acceleration.kept_results")
+    monkeypatch.setattr(results, "folder", lambda: tmp_path / "accelerated")
+    return tmp_path / "accelerated"
+
+
 @pytest.fixture
 def untuned(tuned, tmp_path):
     """A runtime that knows nothing, in use for the test."""

@@ -19,6 +19,7 @@ from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # 
 from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.pace import Pace  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
@@ -63,7 +64,7 @@ def test_what_was_just_installed_is_called_before_it_is_timed():
             seen.append(type(model).__name__)
             return super().__call__(call)
 
-    judge = Judge(model, Seen(x), None, torch.device("cpu"), 5, 1.0, with_gradients=False)
+    judge = Judge(model, Seen(x), None, torch.device("cpu"), 5, Pace(1.0), with_gradients=False)
     stand = installed.Replacement(entry(x), ("",))
     replaced = Candidate(SimpleNamespace(calls=1, stand=lambda **_: stand))
     play({"ours": judge._eager([replaced])}, torch.device("cpu"), 1, 1.0)
@@ -91,7 +92,7 @@ def test_what_is_slower_alone_and_not_by_its_answer_is_left_to_the_model(monkeyp
         False,
     ]
     costs = {helps: 0.9, harms: 1.02, plain: 0.8}
-    judge = Judge(None, None, None, torch.device("cpu"), 15, 1.0, with_gradients=False)
+    judge = Judge(None, None, None, torch.device("cpu"), 15, Pace(1.0), with_gradients=False)
     monkeypatch.setattr(Judge, "_timed", lambda _, chosen: math.prod(costs[one] for one in chosen))
     monkeypatch.setattr(
         "tilewright.tuner.pytorch.acceleration.judge.play",

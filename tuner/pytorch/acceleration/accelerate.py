@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,16 +15,19 @@ from torch import nn
 
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
+from tilewright.tuner.pytorch.acceleration import kept_results, outputs
 from tilewright.tuner.pytorch.acceleration import lock as locks
-from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
 from tilewright.tuner.pytorch.acceleration.fusions import search
+from tilewright.tuner.pytorch.acceleration.graph import graph_of
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
 from tilewright.tuner.pytorch.acceleration.left import left_alone
+from tilewright.tuner.pytorch.acceleration.pace import Pace
 from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
-from tilewright.tuner.pytorch.acceleration.result import Acceleration, AccelerationWarning
+from tilewright.tuner.pytorch.acceleration.result import EAGER, GRAPH, OURS_GRAPH, Acceleration, AccelerationWarning
 from tilewright.tuner.pytorch.acceleration.sample import Sample
 from tilewright.tuner.pytorch.acceleration.settling import settle
 from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
@@ -33,6 +37,8 @@ from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, 
 from tilewright.tuner.runtime.launcher import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
+MOST_GRAPHS = 4
+"""Each keeps the memory of one run."""
 
 
 class NothingReplacedError(TunerError):
@@ -51,6 +57,9 @@ class _Request:
     compiles: Compiles | None
     graph: bool
     weights: str | None
+    keep: bool
+    progress: bool | None
+    others: Sequence[Any] = ()
 
 
 def accelerate(
@@ -67,6 +76,9 @@ def accelerate(
     compiles: Compiles | None = torch.compile,
     graph: bool = True,
     weights: Literal["int8"] | None = None,
+    keep: bool = True,
+    progress: bool | None = None,
+    samples: Sequence[Any] = (),
 ) -> Acceleration:
     """What was replaced in the model, and what that brought: a table, by `print`.
 
@@ -75,13 +87,18 @@ def accelerate(
     sample and nothing is measured; `other_environment` takes a lock that was made in another one. `tune="now"` searches
     each problem without a result for `tune_seconds` in this process. `tolerance`: of the output, the norm of its error
     over its norm; by default 1.5 times that of PyTorch's own, both taken from the model in float64.
-    `limit_s` is what each set of at most `rounds` rounds may take. `compiles`: what makes the compiled model that is
-    timed too; None leaves that out.
+    `limit_s` is what all of it may take but tuning, in sets of at most `rounds` rounds; torch.compile's ways are left
+    out first, and a remark says so. `compiles`: what makes the compiled model that is timed too; None leaves that out.
     `graph`: on a GPU and without gradients, whether the model may become a CUDA graph where that is right and faster.
     `weights="int8"` allows another result: those of linear layers may become whole numbers of 8 bits.
+    `keep`: whether the decision is kept on this machine's disk, and taken from there if it was made before for such a
+    model and sample. `progress`: whether a line on the standard error says what is done; by default on a terminal.
+    `samples`: others of other sizes, for which the output is compared too; with the sample's, four graphs are kept.
 
     Whatever goes wrong leaves the model as it was, with one AccelerationWarning.
     """
+    if sample is None and samples:
+        sample, samples = samples[0], samples[1:]
     target = getattr(model, "_orig_mod", model)  # what torch.compile returned: the model that it compiles
     uninstall(target)
     try:
@@ -89,8 +106,10 @@ def accelerate(
             if lock is not None:
                 result = _locked(target, Path(lock), other_environment=other_environment)
             else:
-                request = _Request(tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights)
-                result = _judged(target, _sample_of(sample), request, said)
+                request = _Request(
+                    tune, tune_seconds, tolerance, rounds, limit_s, compiles, graph, weights, keep, progress, samples
+                )
+                result = _decided(target, _sample_of(sample), request, said)
     except Exception as error:  # noqa: BLE001 - a model is somebody else's code, and the program must go on
         uninstall(target)
         words = str(error).strip() or type(error).__name__
@@ -123,11 +142,9 @@ class _NothingKnownError(NothingReplacedError):
 
 
 def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceleration:
-    device, runtime = _device_of(model), plans.runtime()
-    found = locks.read(path, model, device, runtime.kernels, other_environment=other_environment)
-    runtime.pin(found.configurations, found.matches)
-    runtime.families.pin(found.tables, locks.environment(device)["device_model"])
-    plans.look_again()
+    device = _device_of(model)
+    found = locks.read(path, model, device, plans.runtime().kernels, other_environment=other_environment)
+    locks.pin(found, locks.environment(device)["device_model"])
     install(model, found.stands, with_gradients=found.with_gradients)
     return Acceleration(
         model,
@@ -149,7 +166,58 @@ def _corrected(path: Path, found: locks.Lock) -> list[str]:
     return [words]
 
 
-def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning]) -> Acceleration:
+def _decided(model: nn.Module, run: Sample, request: _Request, said: list[Warning]) -> Acceleration:
+    """As it was decided at an earlier start, or now."""
+    device, path = _device_of(model), None
+    if request.keep:
+        asked = {name: value for name, value in vars(request).items() if name not in {"keep", "progress", "others"}}
+        asked["any_size"] = plans.runtime().serves_any_size("linear")
+        path = kept_results.path_of(model, run, device, asked)
+        with _evaluating(model):
+            result = kept_results.restore(path, model, run, device, request.compiles)
+        if result is not None:
+            _add_samples(result, request)
+            return result
+    is_told = sys.stderr.isatty() if request.progress is None else request.progress
+    pace = Pace(request.limit_s, sys.stderr if is_told else None)
+    try:
+        result = _judged(model, run, request, said, pace)
+    finally:
+        pace.end()
+    if path is not None:
+        kept_results.keep(path, result)
+    _add_samples(result, request)
+    return result
+
+
+def _add_samples(result: Acceleration, request: _Request) -> None:
+    """Compares the model's output for the other samples, and makes graphs of some; raises where one is wrong."""
+    if result.way == EAGER or not request.others:
+        return
+    model, graphs = result.model, int(result.is_graph and result.way in {GRAPH, OURS_GRAPH})
+    with _evaluating(model):
+        for number, one in enumerate(request.others, 2):
+            run = Sample(one)
+            plans.off()
+            try:
+                run.learn(model)
+                standard = Standard.of(run, model, request.tolerance)
+            finally:
+                plans.on()
+            verdict = standard.verdict(run(model))
+            if not verdict.is_right:
+                raise NothingReplacedError(f"with sample {number} the model's output is {verdict}")
+            if 0 < graphs < MOST_GRAPHS:
+                try:
+                    graph_of(model, run, standard).put()
+                    graphs += 1
+                except Exception as error:  # noqa: BLE001 - it runs without a graph
+                    result.remarks.append(f"Sample {number} runs without a graph: {first_line(error)}.")
+    if result.stands and not any(stand.any_rows for stand in result.stands):
+        result.remarks.append("Other sizes than the first sample's run as PyTorch's own: set TILEWRIGHT_ANY_SIZE=1.")
+
+
+def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning], pace: Pace) -> Acceleration:
     device = _device_of(model)
     if request.weights not in {None, INT8}:
         raise NothingReplacedError(f"weights are {INT8!r} or as they are, not {request.weights!r}")
@@ -164,9 +232,9 @@ def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning
             request = replace(request, tolerance=QUANTISED_TOLERANCE)
         standard = Standard.of(run, model, request.tolerance)
         left = left_alone(model)
-        candidates, nothing = _candidates(sites, device, request, said, left)
+        candidates, nothing = _candidates(sites, device, request, said, pace)
         may_be_graph = request.graph and device.type == "cuda" and not torch.is_grad_enabled()
-        _refuse(None if may_be_graph else nothing)
+        _refuse(None if may_be_graph else nothing, left)
         result = Acceleration(
             model,
             candidates=candidates,
@@ -177,12 +245,12 @@ def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning
             kernels=plans.runtime().kernels,
             untraced=untraceable,
         )
-        judge = Judge(model, run, standard, device, request.rounds, request.limit_s, torch.is_grad_enabled())
+        judge = Judge(model, run, standard, device, request.rounds, pace, torch.is_grad_enabled())
         try:
             if request.graph:
                 judge, why_not = judge.in_graphs()
                 result.remarks += [why_not] if why_not else []
-            _refuse(nothing if judge.pool is None else None)
+            _refuse(nothing if judge.pool is None else None, left)
             settle(result, judge, request.tolerance, request.compiles)
         except BaseException:
             uninstall(model)
@@ -192,32 +260,40 @@ def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning
     return result
 
 
-def _refuse(nothing: NothingReplacedError | None) -> None:
-    """Raises it, if there is one."""
+def _refuse(nothing: NothingReplacedError | None, left: Mapping[str, str]) -> None:
+    """Raises it, if there is one, with what was left alone."""
     if nothing is not None:
+        nothing.args = ("; ".join([str(nothing), *[f"{kind}: {reason}" for kind, reason in left.items()]]),)
         raise nothing
 
 
 def _candidates(
-    sites: Sequence[Site], device: torch.device, request: _Request, said: list[Warning], left: Mapping[str, str]
+    sites: Sequence[Site],
+    device: torch.device,
+    request: _Request,
+    said: list[Warning],
+    pace: Pace,
 ) -> tuple[list[Candidate], NothingReplacedError | None]:
     """Every site with its answer, tuned now where that was asked for; where none has one, an error that says so."""
-    candidates = [look_up(site) for site in sites]
+    candidates: list[Candidate] = []
+    for site in sites:
+        pace.tell(f"{len(candidates)} of {len(sites)} operators looked up")
+        candidates.append(look_up(site))
     if request.tune == "now":
         known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
         exact = {problem for problem, choice in known.items() if choice.match == "exact"}
         missing = dict.fromkeys(one.problem for one in candidates if one.problem and one.problem not in exact)
         begin_with = {problem: choice.configuration for problem, choice in known.items()}
-        place = resolved(str(device))
+        place, begun_s = resolved(str(device)), pace.used_s
         failures = tune_now(plans.runtime(), missing, place, request.tune_seconds, begin_with) if missing else {}
+        pace.exclude(pace.used_s - begun_s)
         plans.look_again()
         candidates = [look_up(site) for site in sites]
         for one in candidates:
             if one.choice is None and one.problem in failures:
                 one.reason = failures[one.problem]
     if not sites:
-        why = "".join(f"; {kind}: {reason}" for kind, reason in left.items())
-        return [], NothingReplacedError(f"it calls nothing that a kernel of ours computes{why}")
+        return [], NothingReplacedError("it calls nothing that a kernel of ours computes")
     if all(one.choice is None for one in candidates):
         first = next((one.reason for one in candidates if one.problem), candidates[0].reason)
         because = f" ({said[0]})" if said else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.operator import Operator, is_known
+
+TENSOR_FACTS = 5
+"""In the entry of a tensor."""
 
 
 class Call(NamedTuple):
@@ -72,6 +76,18 @@ def entries(call: Call) -> tuple[Hashable, ...]:
     rest: list[Hashable] = [] if call.order is None else [call.order]
     rest += [] if call.added is None else [(entry(call.added[0]), call.added[1])]
     return *[entry(one) for one in call.arguments], call.shape, *rest
+
+
+def opened(key: Hashable) -> Hashable:
+    """The key without the sizes of row-major tensors but the last: what calls with any number of rows have alike."""
+    if not isinstance(key, tuple):
+        return key
+    if len(key) == TENSOR_FACTS and isinstance(key[1], torch.dtype):
+        kind, dtype, shape, strides, autocast = key
+        dense = tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
+        is_dense = all(own == stride or size == 1 for own, stride, size in zip(strides, dense, shape, strict=True))
+        return (kind, dtype, len(shape), shape[-1:], autocast) if is_dense else key
+    return tuple(opened(one) for one in key)
 
 
 def _without_strides(argument: Any) -> Hashable:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from tilewright.tuner.pytorch.acceleration.call import opened
 from tilewright.tuner.pytorch.acceleration.patterns import Joined, find
 from tilewright.tuner.pytorch.acceleration.shared import join
 from tilewright.tuner.pytorch.acceleration.traced import (
@@ -67,6 +68,7 @@ class FusedForward:
         module: nn.Module,
         by_key: Mapping[Hashable, Iterable[str]],
         compiled: frozenset[Hashable] = frozenset(),
+        open_keys: frozenset[Hashable] = frozenset(),
         *,
         with_gradients: bool,
     ) -> None:
@@ -74,9 +76,12 @@ class FusedForward:
         self._compiled = compiled
         made = _MADE.setdefault(module, {})
         self._codes: dict[Hashable, Code] = {}
+        self._open: dict[Hashable, Code] = {}
         for key, names in by_key.items():
             which = key, frozenset(names)
             made[which] = self._codes[key] = made.get(which) or Code(module, *which)
+            if opened(key) in open_keys:  # torch.fx has seen no sizes
+                self._open[opened(key)] = self._codes[key]
 
     def join(self) -> None:
         """Puts the parameters of layers that are computed together where they are one."""
@@ -104,7 +109,7 @@ class FusedForward:
             return None, tensors
         try:
             key = described((positional, named), tensors)
-            code = self._codes.get(key)
+            code = self._codes.get(key) or (self._open.get(opened(key)) if self._open else None)
         except UntraceableError:
             return None, tensors
         if is_compiling:

@@ -13,9 +13,26 @@ from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.frozen import FrozenCall
 from tilewright.tuner.pytorch.acceleration.graph_capture import CaptureError, captured
 from tilewright.tuner.pytorch.acceleration.quantised import is_current, layers_with
+from tilewright.tuner.pytorch.acceleration.sample import Sample
+from tilewright.tuner.pytorch.acceleration.standard import Standard
 from tilewright.tuner.pytorch.acceleration.trees import Parts, UnknownPartError, apart, rebuilt
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
 from tilewright.tuner.pytorch.plans import is_off
+
+
+def graph_of(
+    model: nn.Module, run: Sample, standard: Standard, compiled: Callable[..., Any] | None = None
+) -> GraphForward:
+    """The model as it is now as a CUDA graph, whose replays are right; raises CaptureError, or what PyTorch does.
+
+    `compiled`: what torch.compile made of the model, which is captured instead.
+    """
+    forward = GraphForward(model, vars(model).get("forward"))
+    differs = max(outputs.tolerance_of(standard.expected), standard.tolerance or 0.0)
+    run(lambda *given, **named: forward.capture(given, named, differs, compiled))
+    if not standard.verdict(run(forward)).is_right:
+        raise CaptureError("a replay computes something else")
+    return forward
 
 
 class GraphForward:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
+from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry, opened
 from tilewright.tuner.pytorch.acceleration.calls import MODULES, NAMES, call_of, foreign, of_turned_layer
 from tilewright.tuner.pytorch.acceleration.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.graph import GraphForward
@@ -35,7 +35,7 @@ class Replacement:
     """Where an operator stands in: for modules with that input, or for a function with these arguments.
 
     `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
-    `weights`: "int8" where those of the modules become whole numbers.
+    `weights`: "int8" where those of the modules become whole numbers. `any_rows`: with inputs of other lengths too.
     """
 
     entry: Hashable
@@ -44,16 +44,26 @@ class Replacement:
     compiled: bool = False
     fusion: str = ""
     weights: str = ""
+    any_rows: bool = False
 
 
 class Accepted:
     """The inputs with which our operator runs; with any other PyTorch's own does.
 
-    `with_gradients`: it was judged with gradients recorded, and so runs then too.
+    `open_keys`: those of inputs that may have any number of rows. `with_gradients`: it was judged with gradients
+    recorded, and so runs then too.
     """
 
-    def __init__(self, eager: frozenset[Hashable], compiled: frozenset[Hashable], *, with_gradients: bool) -> None:
-        self.eager, self.compiled, self.with_gradients = eager, compiled, with_gradients
+    def __init__(
+        self,
+        eager: frozenset[Hashable],
+        compiled: frozenset[Hashable],
+        open_keys: frozenset[Hashable] = frozenset(),
+        *,
+        with_gradients: bool,
+    ) -> None:
+        self.eager, self.compiled, self.open_keys = eager, compiled, open_keys
+        self.with_gradients = with_gradients
 
     def takes(self, key: Hashable) -> bool:
         """Whether a call with that entry is ours."""
@@ -61,36 +71,34 @@ class Accepted:
             return False
         if torch.compiler.is_compiling():
             return key in self.compiled
-        return key in self.eager and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001 - as in operator.py; there is no rule for vmap
+        is_accepted = key in self.eager or (self.open_keys and opened(key) in self.open_keys)
+        return bool(is_accepted) and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001 - as in operator.py; there is no rule for vmap
 
 
 @cache
-def _accepted(eager: frozenset[Hashable], compiled: frozenset[Hashable], *, with_gradients: bool) -> Accepted:
+def _accepted(
+    eager: frozenset[Hashable], compiled: frozenset[Hashable], open_keys: frozenset[Hashable], *, with_gradients: bool
+) -> Accepted:
     """The same object for the same inputs: torch.compile makes code for an object."""
-    return Accepted(eager, compiled, with_gradients=with_gradients)
+    return Accepted(eager, compiled, open_keys, with_gradients=with_gradients)
 
 
 class Replaced:
     """What our operator does in the place of one module."""
 
-    __slots__ = ("_accepted", "_warm")
+    __slots__ = ("_accepted", "warm")
 
     def __init__(self, accepted: Accepted) -> None:
-        self._accepted, self._warm = accepted, Warm()
+        self._accepted, self.warm = accepted, Warm()
 
     def result(self, module: Any, x: Tensor, make: Callable[[Any, Tensor], Call | None]) -> Any:
-        """Its result; None where PyTorch's own runs."""
-        tensors = (x, *module._parameters.values())  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
-        if not torch.compiler.is_compiling():
-            found = self._warm.run(tensors)
-            if found is not None:
-                return found
+        """Its result, where `warm` has none; None where PyTorch's own runs."""
         if self._accepted.takes(entry(x)):
             call = make(module, x)
             if call is not None and call.is_plain:
                 found = call.run()
                 if not torch.compiler.is_compiling():
-                    self._warm.learn(call, tensors)
+                    self.warm.learn(call, x, list(module._parameters.values()))  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
                 return found
         return None
 
@@ -100,10 +108,16 @@ class AcceleratedModule:
 
     plain: ClassVar[type[nn.Module]]
     _tilewright: Replaced
+    _parameters: dict[str, nn.Parameter | None]
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
         """The result of PyTorch's class."""
-        found = self._tilewright.result(self, input, MODULES[self.plain])
+        replaced = self._tilewright
+        if not torch.compiler.is_compiling():
+            found = replaced.warm.run(input, self._parameters.values())
+            if found is not None:
+                return found
+        found = replaced.result(self, input, MODULES[self.plain])
         return super().forward(input) if found is None else found  # type: ignore[misc]
 
 
@@ -173,8 +187,13 @@ class ForeignForward:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """The result of its class, whose other arguments are known to it alone."""
-        is_usual = len(given) == 1 and not named and isinstance(given[0], Tensor)
-        found = self._replaced.result(self._module, given[0], self._make) if is_usual and self._make else None
+        found = None
+        if len(given) == 1 and not named and isinstance(given[0], Tensor) and self._make is not None:
+            if not torch.compiler.is_compiling():
+                parameters = self._module._parameters.values()  # noqa: SLF001 - as above
+                found = self._replaced.warm.run(given[0], parameters)
+            if found is None:
+                found = self._replaced.result(self._module, given[0], self._make)
         return type(self._module).forward(self._module, *given, **named) if found is None else found
 
 
@@ -214,9 +233,11 @@ class ForwardWithFunctions:
 class _Keys:
     eager: set[Hashable] = field(default_factory=set)
     compiled: set[Hashable] = field(default_factory=set)
+    any_rows: set[Hashable] = field(default_factory=set)
 
     def accepted(self, *, with_gradients: bool) -> Accepted:
-        return _accepted(frozenset(self.eager), frozenset(self.compiled), with_gradients=with_gradients)
+        keys = frozenset(self.eager), frozenset(self.compiled), frozenset(self.any_rows)
+        return _accepted(*keys, with_gradients=with_gradients)
 
 
 def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: bool) -> None:
@@ -230,8 +251,10 @@ def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: 
         quantise(model.get_submodule(name))
     fusions: dict[str, dict[Hashable, set[str]]] = {}
     compiled: dict[str, set[Hashable]] = {}
+    open_keys: set[Hashable] = set()
     for stand in stands:
         if stand.fusion:
+            open_keys |= {opened(stand.entry)} if stand.any_rows else set()
             for name in stand.modules:
                 fusions.setdefault(name, {}).setdefault(stand.entry, set()).add(stand.fusion)
                 if stand.compiled:
@@ -241,9 +264,11 @@ def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: 
         places += [by_function.setdefault(stand.function, _Keys())] if stand.function else []
         for keys in places:
             keys.eager.add(stand.entry)
+            keys.any_rows |= {opened(stand.entry)} if stand.any_rows else set()
             keys.compiled |= {stand.entry} if stand.compiled else set()
     # First, while all modules are of PyTorch's classes.
-    _install_fusions(model, fusions, compiled, in_whole_numbers, with_gradients=with_gradients)
+    which = _Fusions(fusions, compiled, frozenset(open_keys), in_whole_numbers)
+    _install_fusions(model, which, with_gradients=with_gradients)
     for name, keys in by_module.items():
         accepted = keys.accepted(with_gradients=with_gradients)
         _install_module(model.get_submodule(name), accepted, is_quantised=name in in_whole_numbers)
@@ -262,17 +287,21 @@ def _install_module(module: nn.Module, accepted: Accepted, *, is_quantised: bool
     module.forward = _kept(module, accepted, partial(ForeignForward, module, accepted))
 
 
-def _install_fusions(
-    model: nn.Module,
-    fusions: Mapping[str, Mapping[Hashable, set[str]]],
-    compiled: Mapping[str, set[Hashable]],
-    in_whole_numbers: set[str],
-    *,
-    with_gradients: bool,
-) -> None:
-    for name, by_key in fusions.items():
-        in_code = frozenset(compiled.get(name, ()))
-        which: Hashable = name, tuple((key, frozenset(names)) for key, names in by_key.items()), in_code, with_gradients
+class _Fusions(NamedTuple):
+    """By module the names of its fusions with certain arguments; those for torch.compile; those of any length."""
+
+    by_module: Mapping[str, Mapping[Hashable, set[str]]]
+    compiled: Mapping[str, set[Hashable]]
+    open_keys: frozenset[Hashable]
+    in_whole_numbers: set[str]
+
+
+def _install_fusions(model: nn.Module, fusions: _Fusions, *, with_gradients: bool) -> None:
+    in_whole_numbers, open_keys = fusions.in_whole_numbers, fusions.open_keys
+    for name, by_key in fusions.by_module.items():
+        in_code = frozenset(fusions.compiled.get(name, ()))
+        keys = tuple((key, frozenset(names)) for key, names in by_key.items())
+        which: Hashable = name, keys, in_code, open_keys, with_gradients
         if {SHARED} in by_key.values():
             names = name.split("+")
             layers, is_quantised = [model.get_submodule(one) for one in names], in_whole_numbers.issuperset(names)
@@ -280,14 +309,14 @@ def _install_fusions(
                 owner = model.get_submodule(names[0].rpartition(".")[0])
                 kind = QuantisedLayers if is_quantised else SharedLayers
                 is_steady = changes_nothing(type(owner).forward)
-                shared = kind(layers, frozenset(by_key), in_code, is_steady=is_steady)
+                shared = kind(layers, frozenset(by_key), in_code, open_keys, is_steady=is_steady)
                 forwards = _kept(layers[0], (which, is_quantised), shared.forwards)
                 forwards[0].layers.join()
                 for layer, forward in zip(layers, forwards, strict=True):
                     layer.forward = forward
         else:
             module = model.get_submodule(name)
-            made = partial(FusedForward, module, by_key, in_code, with_gradients=with_gradients)
+            made = partial(FusedForward, module, by_key, in_code, open_keys, with_gradients=with_gradients)
             forward = _kept(module, which, made)
             forward.join()
             module.forward = forward

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.graph_capture import CaptureError, first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.graph import GraphForward, graph_of
+from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.pace import Pace, can_stop, within
 from tilewright.tuner.pytorch.acceleration.result import (
     BOTH,
     BOTH_GRAPH,
@@ -31,6 +31,16 @@ from tilewright.tuner.pytorch.acceleration.standard import INFINITE, NONE, Stand
 from tilewright.tuner.pytorch.acceleration.timing import MOST_CALLS, Contestant, play
 from tilewright.tuner.pytorch.operator import is_watched
 
+CHOOSING, PLAYING = 0.25, 0.3
+"""Of the time that is left: for rounds of the model without each replacement, and to be kept for those of all ways."""
+
+LEAST_COMPILING_S = 4.0
+"""With less torch.compile is not begun: it took 5 s for one layer and 40 s for twelve (H200)."""
+
+UNSTOPPABLE_S = 60.0
+"""Where nothing can stop it (another thread than the main one), it is begun with as much time only."""
+
+LEFT_OUT = "torch.compile's ways are left out"
 MOST_ALONE = 12
 """Candidates that are judged one by one, those first that save most by themselves; each costs a model a round."""
 
@@ -63,7 +73,7 @@ class Judge:
     standard: Standard
     device: torch.device
     rounds: int
-    limit_s: float
+    pace: Pace
     with_gradients: bool
     pool: Any = None
 
@@ -92,8 +102,9 @@ class Judge:
             return list(candidates)
         contestants = {OURS: self._timed([*candidates, *beside])}
         for place, left_out in enumerate(ordered):
+            self.pace.tell(f"{place} of {len(ordered)} operators left out in turn")
             contestants[str(place)] = self._timed([one for one in [*candidates, *beside] if one is not left_out])
-        times_ms = play(contestants, self.device, self.rounds, self.limit_s)
+        times_ms = play(contestants, self.device, self.rounds, CHOOSING * self.pace.left_s)
         for place, left_out in enumerate(ordered):
             left_out.gain, interval = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
             if (interval.low if left_out.is_disputed else left_out.gain) <= 1:
@@ -123,11 +134,15 @@ class Judge:
         contestants, failures, verdict, compiled = {EAGER: self._eager([])}, list[str](), None, None
         contestants |= {OURS: self._eager(chosen)} if chosen else {}
         graphs = self._graphs({OURS_GRAPH: chosen, GRAPH: ()} if chosen else {GRAPH: ()}, failures)
-        if chosen and compiles is not None:
+        if chosen and compiles is not None and self._may_compile(failures):
             try:
-                compiled = compiles(self.model)
-                ways, verdict = self._compiled(chosen, compiled)
+                with within((1 - PLAYING) * self.pace.left_s):
+                    compiled = compiles(self.model)
+                    ways, verdict = self._compiled(chosen, compiled)
                 contestants |= ways
+            except TimeoutError as late:
+                compiled, verdict = None, None
+                failures.append(f"{LEFT_OUT}: {late}, which is what limit_s={self.pace.limit_s:g} left for it.")
             except Exception as problem:  # noqa: BLE001 - the model's code and compilers raise what they like, and eager is left
                 failures.append(f"torch.compile does not work here: {first_line(problem)}")
         if verdict is not None and compiles is torch.compile:  # others may make graphs of their own
@@ -135,8 +150,18 @@ class Judge:
         for way, graph in graphs.items():
             those = chosen if way in {OURS_GRAPH, BOTH_GRAPH} else ()
             contestants[way] = self._contestant(self.model, partial(self._put, graph, those))
-        times_ms = play(contestants, self.device, self.rounds, self.limit_s)
+        self.pace.tell(f"rounds of {len(contestants)} ways")
+        times_ms = play(contestants, self.device, self.rounds, self.pace.left_s)
         return Settled(times_ms, verdict, failures, graphs, compiled)
+
+    def _may_compile(self, failures: list[str]) -> bool:
+        """Whether there is time for torch.compile, which is the first thing to be left out."""
+        left_s = (1 - PLAYING) * self.pace.left_s
+        self.pace.tell("operators judged, torch.compile at work")
+        if left_s < LEAST_COMPILING_S or not (can_stop() or left_s > UNSTOPPABLE_S):
+            failures.append(f"{LEFT_OUT}: {left_s:.2g} s of limit_s={self.pace.limit_s:g} were left for it. Give more.")
+            return False
+        return True
 
     def _graphs(
         self,
@@ -159,12 +184,7 @@ class Judge:
         `compiled`: what torch.compile made of the model, which is captured instead.
         """
         self.install(chosen, () if compiled is None else chosen)
-        forward = GraphForward(self.model, vars(self.model).get("forward"))
-        differs = max(outputs.tolerance_of(self.standard.expected), self.standard.tolerance or 0.0)
-        self.run(lambda *given, **named: forward.capture(given, named, differs, compiled))
-        if not self.standard.verdict(self.run(forward)).is_right:
-            raise CaptureError("a replay computes something else")
-        return forward
+        return graph_of(self.model, self.run, self.standard, compiled)
 
     def _put(self, forward: GraphForward, chosen: Sequence[Candidate]) -> None:
         self.install(chosen)

@@ -22,6 +22,7 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.cache import write_whole
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.tables import ranges_of
@@ -107,6 +108,14 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
         raise LockError(f"{path}: it cannot be read as a {FORMAT}: {error!r}") from error
 
 
+def pin(lock: Lock, device_model: str) -> None:
+    """Makes the operators take the lock's configurations and tables from now on."""
+    runtime = plans.runtime()
+    runtime.pin(lock.configurations, lock.matches)
+    runtime.families.pin(lock.tables, device_model)
+    plans.look_again()
+
+
 def _table(path: Path, stated: Mapping[str, Any], kernels: Catalogue, device: torch.device) -> tuple[Family, Ranges]:
     kernel = kernels.get(stated["kernel"])
     family = Family.of(kernel, stated["shape"], stated["dtype"], stated["options"])
@@ -128,13 +137,15 @@ def stand_as_json(stand: Replacement) -> dict[str, Any]:
     """Where an operator stands in."""
     entry = _plain(stand.entry)
     places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
-    return {**places, "entry": entry, "compiled": stand.compiled, "weights": stand.weights}
+    rest = {"compiled": stand.compiled, "weights": stand.weights, "any_rows": stand.any_rows}
+    return {**places, "entry": entry, **rest}
 
 
 def stand_from_json(stated: Mapping[str, Any]) -> Replacement:
     """The inverse."""
     where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
-    return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""))
+    any_rows = bool(stated.get("any_rows", False))
+    return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""), any_rows)
 
 
 def _check(

@@ -39,6 +39,7 @@ class Acceleration:
     was replaced, else empty.
     `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
     reason, so that nothing is fused in it. `left`: classes of modules that are not replaced, and why.
+    `is_installed`: whether replacements are used outside of a graph too. `kept_sites`: those of an earlier start.
     """
 
     model: nn.Module
@@ -55,6 +56,8 @@ class Acceleration:
     remarks: list[str] = field(default_factory=list)
     untraced: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
+    is_installed: bool = True
+    kept_sites: Sequence[Mapping[str, Any]] = ()
     kernels: Catalogue | None = field(default=None, repr=False)
 
     @property
@@ -103,12 +106,17 @@ class Acceleration:
         alone = self.speedup(OURS)
         if self.way in {OURS_GRAPH, BOTH_GRAPH} and alone is not None and alone[1] <= 1:
             raise lock.LockError("its replacements are faster in a CUDA graph only, and a lock has none")
+        lock.write(Path(path), self.document())
+        return Path(path)
+
+    def document(self) -> dict[str, Any]:
+        """What a lock file has."""
         kernels = {}
-        for one in self.replaced:
-            if one.problem is not None and one.choice is not None:
+        for one in self.replaced if self.is_applied and self.kernels else ():
+            if one.problem is not None and one.choice is not None and self.kernels is not None:
                 source_hash = self.kernels.get(one.problem.kernel).source_hash(one.choice.configuration.variant)
                 kernels[one.problem] = lock.kernel_as_json(one.problem, one.choice, source_hash)
-        document = {
+        return {
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": dict(self.environment),
             "model": lock.structure(self.model),
@@ -118,8 +126,6 @@ class Acceleration:
             "replacements": [lock.stand_as_json(one) for one in self.stands],
             "measured": self.as_json(),
         }
-        lock.write(Path(path), document)
-        return Path(path)
 
     def _tables(self, kernels: Collection[str]) -> list[dict[str, Any]]:
         """The ranges of these kernels that launchers of every size use on this device model."""
@@ -145,7 +151,7 @@ class Acceleration:
             "errors_from": self.measure,
             "with_gradients": self.with_gradients,
             "environment": dict(self.environment),
-            "sites": [_site(one) for one in self.candidates],
+            "sites": [_site(one) for one in self.candidates] or list(self.kept_sites),
         }
 
     def __str__(self) -> str:

@@ -18,12 +18,26 @@ from tilewright.tuner.pytorch.acceleration.result import (
     Acceleration,
 )
 
+WEIGHING = 0.5
+"""Of the time that is left, for operators by themselves."""
+
+
+def _expected_ms(candidate: Candidate) -> float:
+    """By what is known of it, in one run."""
+    choice = candidate.choice
+    return candidate.site.calls * ((choice.time_ms if choice else None) or 0.0)
+
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
     """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
-    for one in result.candidates:
-        if not one.reason:
-            weigh(one, tolerance, judge.pool)
+    pace, left_s = judge.pace, judge.pace.left_s
+    waiting = sorted((one for one in result.candidates if not one.reason), key=_expected_ms)
+    for place, one in enumerate(reversed(waiting)):
+        pace.tell(f"{place} of {len(waiting)} operators compared")
+        if pace.left_s <= (1 - WEIGHING) * left_s:
+            one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
+            continue
+        weigh(one, tolerance, judge.pool)
     chosen = _fit([one for one in result.candidates if not one.reason], judge, result)
     single = judge.choose([one for one in chosen if not one.site.fusion])
     chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
@@ -39,8 +53,8 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
     result.stands = [one.site.stand(compiled=one.is_compiled) for one in chosen]
     if chosen:
         is_graph = result.way in settled.graphs
-        is_for_graph = is_graph and not wins(settled.times_ms, OURS, EAGER) and not compiled
-        judge.install([] if is_for_graph else chosen, compiled)  # what is not replayed is to be no slower than it was
+        result.is_installed = not is_graph or wins(settled.times_ms, OURS, EAGER) or bool(compiled)
+        judge.install(chosen if result.is_installed else [], compiled)  # what is not replayed is no slower than it was
         if is_graph:
             settled.graphs[result.way].put()
             result.remarks += filter(None, [settled.graphs[result.way].remark])

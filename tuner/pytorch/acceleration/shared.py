@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tilewright.tuner.pytorch.acceleration.call import entry
+from tilewright.tuner.pytorch.acceleration.call import entry, opened
 from tilewright.tuner.pytorch.acceleration.trees import version_of
 from tilewright.tuner.pytorch.operator import is_known, is_watched
 from tilewright.tuner.pytorch.products import LINEAR
@@ -133,10 +133,12 @@ class SharedLayers:
         layers: Sequence[nn.Module],
         keys: frozenset[Hashable],
         compiled: frozenset[Hashable],
+        open_keys: frozenset[Hashable] = frozenset(),
         *,
         is_steady: bool = False,
     ) -> None:
         self.layers, self._keys, self._compiled, self._is_steady = list(layers), keys, compiled, is_steady
+        self._open_keys = open_keys
         self._sizes = [one.out_features for one in layers]
         self._joined: list[Tensor] = []
         self._traced: tuple[Tensor, Sequence[Tensor]] | None = None
@@ -192,7 +194,9 @@ class SharedLayers:
         return None if traced is None or traced[0] is not x else traced[1][place]
 
     def _computed(self, x: Tensor) -> Sequence[Tensor] | None:
-        if entry(x) not in self._keys or not self._is_joined():
+        key = entry(x)
+        is_ours = key in self._keys or (self._open_keys and opened(key) in self._open_keys)
+        if not is_ours or not self._is_joined():
             return None
         return self.product(x, *self._whole).split(self._sizes, -1)  # type: ignore[no-any-return]
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.reference import GROUP
+from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, call_of, foreign, of_turned_layer, stand_in
 from tilewright.tuner.pytorch.acceleration.installed import SHARED, Replacement
@@ -21,6 +22,9 @@ from tilewright.tuner.pytorch.acceleration.quantised import INT8
 from tilewright.tuner.pytorch.gated import LINEAR_GATED
 from tilewright.tuner.pytorch.products import LINEAR
 from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
+
+ROWS = frozenset({"linear", "linear_gated", "layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "softmax"})
+"""Kernels whose input is rows, which do not know of each other."""
 
 
 @dataclass(eq=False)
@@ -43,7 +47,14 @@ class Site:
     def stand(self, *, compiled: bool = False) -> Replacement:
         """Where the operator would stand in."""
         is_compiled = compiled and self.can_compile
-        return Replacement(self.entry, tuple(self.modules), self.function, is_compiled, self.fusion, self.weights)
+        where = tuple(self.modules), self.function
+        return Replacement(self.entry, *where, is_compiled, self.fusion, self.weights, self.takes_any_rows)
+
+    @property
+    def takes_any_rows(self) -> bool:
+        """Whether inputs may have any number of rows: of modules, where the runtime serves those of the kernel."""
+        kernel = self.call.operator.kernel
+        return bool(self.modules) and kernel in ROWS and plans.runtime().serves_any_size(kernel)
 
     @property
     def can_compile(self) -> bool:

@@ -1,0 +1,104 @@
+"""A replaced model with inputs of other lengths: ours too where operators serve any number of rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch import plans  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.call import entry, opened  # noqa: E402
+from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
+
+nn = torch.nn
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning"),
+    pytest.mark.filterwarnings("ignore::tilewright.tuner.pytorch.plans.FallbackWarning"),
+]
+
+
+class Layer(nn.Module):
+    """Three layers of one input, an activation behind another, and a sum that is normed."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+        self.act, self.norm = nn.GELU(), nn.LayerNorm(8)
+
+    def forward(self, x):
+        mixed = torch.softmax(self.q(x) @ self.k(x).mT, -1) @ self.v(x)
+        return self.norm(x + self.act(self.out(mixed)))
+
+
+@pytest.fixture
+def any_size(tmp_path, monkeypatch):
+    """Operators of any number of rows, and a PyTorch whose modules are slow enough to lose."""
+    plain = {kind: kind.forward for kind in (nn.Linear, nn.LayerNorm, nn.GELU)}
+    for kind, forward in plain.items():
+        monkeypatch.setattr(kind, "forward", lambda self, x, forward=forward: forward(self, sum([x * 0] * 2000, x)))
+    tw.use(Runtime(answers=AnswerCache(tmp_path / "answers"), any_size_operators=True))
+    with torch.no_grad():
+        yield
+    tw.use(None)
+
+
+def test_keys_of_rows_are_alike_whatever_their_number():
+    one, other = torch.randn(2, 3, 8), torch.randn(5, 1, 8)
+    assert entry(one) != entry(other)
+    assert opened(entry(one)) == opened(entry(other))
+    assert opened(("list", entry(one), 3)) == opened(("list", entry(other), 3)) != opened(("list", entry(other), 4))
+    for another in (one.double(), torch.randn(2, 8), torch.randn(2, 3, 9), one.transpose(0, 1), one[:, ::2]):
+        assert opened(entry(another)) != opened(entry(one))
+
+
+def test_a_replaced_model_runs_replaced_at_any_length(any_size):
+    model, x = Layer().eval(), torch.randn(2, 3, 8)
+    samples = [x, torch.randn(1, 7, 8), torch.randn(3, 2, 8)]
+    plain = {one: model(one) for one in samples}
+    result = tw.accelerate(model, samples=samples, rounds=7, compiles=None)
+    assert result.is_applied, str(result)
+    assert any(one.any_rows for one in result.stands)
+    assert not any("TILEWRIGHT_ANY_SIZE" in one for one in result.remarks)
+    for one in (*samples[1:], torch.randn(4, 5, 8)):
+        found = model(one)
+        torch.testing.assert_close(found, plain.get(one, found))
+        shape = f"({one.shape[0]}, {one.shape[1]}, 8)"
+        assert any(shape in call.call for call in tw.status() if call.is_ours), tw.status()
+
+
+def test_the_other_samples_are_told_that_they_run_as_pytorchs_own(any_size, tmp_path):
+    tw.use(Runtime(answers=AnswerCache(tmp_path / "answers")))
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).eval()
+    result = tw.accelerate(model, torch.randn(6, 8), samples=[torch.randn(3, 8)], rounds=7, compiles=None)
+    assert result.is_applied, str(result)
+    assert "TILEWRIGHT_ANY_SIZE=1" in str(result)
+    assert not any(one.any_rows for one in result.stands)
+
+
+def test_a_sample_that_comes_out_wrong_leaves_the_model_as_it_was(any_size, monkeypatch):
+    plain = plans.Plans.run
+
+    def run(self, x, *rest):
+        return plain(self, x, *rest) * (1 if len(x) == 6 or plans.is_off() else 1.1)
+
+    monkeypatch.setattr(plans.Plans, "run", run)
+    model = nn.Sequential(nn.Linear(8, 8)).eval()
+    with pytest.warns(tw.AccelerationWarning, match="with sample 2 the model's output is off by"):
+        result = tw.accelerate(model, torch.randn(6, 8), samples=[torch.randn(3, 8)], rounds=7, compiles=None)
+    assert not result.is_applied
+    assert type(model[0]) is nn.Linear
+
+
+def test_a_lock_says_which_replacements_take_any_number_of_rows(any_size, tmp_path):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).eval()
+    result = tw.accelerate(model, torch.randn(6, 8), rounds=7, compiles=None)
+    assert result.is_applied, str(result)
+    stated = json.loads(result.save(tmp_path / "tilewright.lock").read_text())["replacements"]
+    assert all(one["any_rows"] for one in stated)
+    assert [lock.stand_from_json(one) for one in stated] == list(result.stands)
+    assert not lock.stand_from_json({name: one for name, one in stated[0].items() if name != "any_rows"}).any_rows

@@ -1,0 +1,200 @@
+"""A decision is kept for the next start, and comes within its limit, with a line that says how far it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import installed, judge, settling  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.pace import Pace, can_stop, within  # noqa: E402
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def slow_linear(monkeypatch):
+    plain = nn.Linear.forward
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
+
+
+def model():
+    return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.LayerNorm(8)).eval()
+
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
+QUICK = {"rounds": 7, "compiles": None}
+
+
+def decided_anew(monkeypatch):
+    """Whether anything is compared, by a list that grows then."""
+    seen, plain = [], settling.weigh
+    monkeypatch.setattr(settling, "weigh", lambda one, *rest: seen.append(one) or plain(one, *rest))
+    return seen
+
+
+def test_the_next_start_has_the_same_replacements_without_any_measurement(slow_linear, monkeypatch, kept_folder):
+    first = tw.accelerate(model(), X, **QUICK)
+    assert first.is_applied, str(first)
+    [path] = kept_folder.iterdir()
+    seen, other = decided_anew(monkeypatch), model()
+    expected = other(X)
+    again = tw.accelerate(other, X, **QUICK)
+    assert not seen
+    assert type(other[0]) is installed.AcceleratedLinear
+    torch.testing.assert_close(other(X), expected)
+    assert (again.way, again.stands, again.speedup()) == (first.way, first.stands, first.speedup())
+    assert again.as_json()["sites"] == json.loads(json.dumps(first.as_json()["sites"]))
+    assert "As was decided at" in str(again)
+    again.undo()
+    assert type(other[0]) is nn.Linear
+    tw.accelerate(other, X, keep=False, **QUICK)
+    assert seen
+    assert [*kept_folder.iterdir()] == [path]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: (model(), X[:5], {}),
+        lambda: (model(), X.double(), {}),
+        lambda: (model().append(nn.Tanh()), X, {}),
+        lambda: (model(), X, {"tolerance": 1e-3}),
+        lambda: (model(), {"input": X}, {}),
+    ],
+    ids=["length", "dtype", "model", "tolerance", "name"],
+)
+def test_anything_that_decides_makes_it_another_decision(slow_linear, monkeypatch, change):
+    tw.accelerate(model(), X, **QUICK)
+    seen = decided_anew(monkeypatch)
+    other, sample, named = change()
+    if isinstance(sample, torch.Tensor) and sample.dtype == torch.float64:
+        other = other.double()
+    tw.accelerate(other, sample, **(QUICK | named))
+    assert seen
+
+
+def test_what_does_not_hold_any_more_is_decided_anew(slow_linear, monkeypatch, kept_folder):
+    tw.accelerate(model(), X, **QUICK)
+    [path] = kept_folder.iterdir()
+    seen, text = decided_anew(monkeypatch), path.read_text()
+    path.write_text(text.replace('"applied": true', '"applied": false'))
+    tw.accelerate(model(), X, **QUICK)
+    assert seen
+    seen.clear()
+    plain = installed.AcceleratedModule.forward
+    monkeypatch.setattr(installed.AcceleratedModule, "forward", lambda self, x: plain(self, x) * 1.01)
+    tw.accelerate(model(), X, **QUICK)
+    assert seen  # what was kept computes something else
+
+
+def test_that_nothing_is_faster_is_kept_too(monkeypatch):
+    first = tw.accelerate(model(), X, **QUICK)
+    assert not first.is_applied
+    seen = decided_anew(monkeypatch)
+    again = tw.accelerate(model(), X, **QUICK)
+    assert (seen, again.reason) == ([], "no replacement makes the model faster")
+
+
+PROGRAM = """
+import time, warnings
+warnings.simplefilter("ignore")
+import torch, tilewright.torch as tw
+from tilewright.tuner.pytorch.acceleration import settling
+torch.manual_seed(0)
+weighed, plain = [], settling.weigh
+settling.weigh = lambda one, *rest: weighed.append(one) or plain(one, *rest)
+with torch.inference_mode(mode=False), torch.no_grad():
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).eval()
+    x = torch.randn(8, 64)
+    begun = time.perf_counter()
+    result = tw.accelerate(net, x, compiles=None, tune="now", tune_seconds=0.5)
+    print(len(weighed), time.perf_counter() - begun, repr(result.reason), result.way, sep="|")
+"""
+
+
+def test_another_process_of_the_same_program_decides_in_a_moment(tmp_path):
+    environment = {"TILEWRIGHT_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
+    ends = [
+        subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=True)
+        for _ in range(2)
+    ]
+    (weighed, first_s, *decided), (again, second_s, *kept) = (one.stdout.strip().split("|") for one in ends)
+    assert int(weighed) > 0
+    assert (int(again), kept) == (0, decided)
+    assert float(second_s) < 3.0 < float(first_s) + 2.0
+
+
+def test_torch_compiles_ways_are_the_first_to_be_left_out(slow_linear, monkeypatch):
+    monkeypatch.setattr(judge, "LEAST_COMPILING_S", 30.0)  # there is less once operators have been compared
+    called = []
+    result = tw.accelerate(model(), X, rounds=5, compiles=called.append)
+    assert result.is_applied, str(result)
+    assert not called
+    assert "torch.compile's ways are left out: " in str(result)
+    assert "of limit_s=30 were left for it. Give more." in str(result)
+
+
+def test_a_compiler_that_takes_too_long_is_stopped(slow_linear, monkeypatch):
+    monkeypatch.setattr(judge, "LEAST_COMPILING_S", 0.01)
+
+    def compiles(_):
+        while True:
+            pass
+
+    begun = time.perf_counter()
+    result = tw.accelerate(model(), X, rounds=5, limit_s=10.0, compiles=compiles)
+    assert time.perf_counter() - begun < 60
+    assert result.is_applied, str(result)
+    assert "torch.compile's ways are left out: it took more than" in str(result)
+    assert can_stop()
+
+
+def test_operators_that_there_is_no_time_for_are_left_as_they_are():
+    result = tw.accelerate(model(), X, limit_s=0.0, **QUICK)
+    assert not result.is_applied
+    assert {one.reason for one in result.candidates} >= {
+        "limit_s=0 was over before it was compared; others take longer"
+    }
+
+
+def test_a_line_says_what_is_done_and_how_long_it_may_take(capsys):
+    tw.accelerate(model(), X, keep=False, progress=True, **QUICK)
+    said = capsys.readouterr().err
+    assert "operators compared; " in said
+    assert " s more" in said
+    assert said.rpartition("\r")[2] == ""
+    assert not said.split("\r")[-2].strip()
+    tw.accelerate(model(), X, keep=False, **QUICK)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_pace_has_a_limit_from_which_something_may_be_left_out():
+    now = [0.0]
+    pace = Pace(10.0, io.StringIO(), lambda: now[0])
+    now[0] = 7.0
+    assert (pace.used_s, pace.left_s) == (7.0, 3.0)
+    pace.exclude(5.0)
+    assert (pace.used_s, pace.left_s) == (2.0, 8.0)
+    pace.tell("3 of 4 done")
+    assert pace._stream.getvalue() == "\raccelerate: 3 of 4 done; 2 s so far, at most 8 s more"
+    now[0] = 99.0
+    assert pace.left_s == 0.0
+
+
+def test_a_block_ends_in_time():
+    with pytest.raises(TimeoutError, match=r"more than 0\.05 s"), within(0.05):
+        time.sleep(5)
