@@ -149,6 +149,10 @@ bench-service: ## The service under load on this machine, CPU only; writes bench
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/service.py --soak-s $(SOAK_S) $(addprefix --only ,$(ONLY))
 
+bench-attacks: ## What one key's attacks cost another key's `best`, CPU only; OUT=FILE writes it (BENCH="--only flood --runs 1 --seconds 10")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/attacks.py $(BENCH) $(if $(OUT),--out $(OUT))
+
 bench-models: ## Whole models, eager, compiled and accelerated; needs PyTorch and transformers (BENCH="--model bert --tune-seconds 3")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/models $(BENCH)

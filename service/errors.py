@@ -51,7 +51,7 @@ class TooManyRequestsError(ServiceError):
 
     def __init__(self, retry_after_s: int, what: str = "requests") -> None:
         self.headers = {"Retry-After": str(retry_after_s)}
-        self.held_s = 0.0  # how long the answer is held back
+        self.caller, self.held_s = "", 0.0  # by whose name it is counted; how long the answer is held back
         super().__init__(f"Too many {what}; try again in {retry_after_s} s.")
 
 

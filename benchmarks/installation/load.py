@@ -72,7 +72,8 @@ class Tally:
 
 def questions(job: Job) -> Iterator[bytes]:
     """Requests without an end: one path, any of `paths`, or `best` of rows drawn uniformly, some of unknown shapes."""
-    host = f"Host: 127.0.0.1:{job['port']}\r\n\r\n"
+    key = f"Authorization: Bearer {job['key']}\r\n" if "key" in job else ""
+    host = f"Host: 127.0.0.1:{job['port']}\r\n{key}\r\n"
     if "path" in job:
         request = f"GET {job['path']} HTTP/1.1\r\n{host}".encode()
         yield from (request for _ in count())

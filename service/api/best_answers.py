@@ -43,10 +43,7 @@ async def answered(request: Request, asked: Asked) -> list[CachedAnswer]:
     """
     memory: BestMemory = request.app.state.best
     is_plain, slug = asked.environment == EnvironmentFilter(), asked.device_model
-    found: dict[str, CachedAnswer] = {}
-    if is_plain:
-        known = ((p.hash, memory.find_of(asked.kernel.name, slug, p)) for p in asked.problems)
-        found = {hashed: answer for hashed, answer in known if answer is not None}
+    found = await run_in_threadpool(_remembered, memory, asked) if is_plain else {}
     state = memory.state_of(asked.kernel.name, slug) if is_plain else None
     left = _missing(asked, found)
     simple = [p for p in left if not (is_plain and memory.is_predictable(asked.kernel.name, slug, p))]
@@ -93,6 +90,12 @@ def keep(state: ShelfState | None, problems: Sequence[Problem], reply: Answers) 
         if state is not None:
             problem = problems[place]
             state.keep(problem, str(made) if isinstance(made, Exception) else cached(problem, state.shelf.slug, made))
+
+
+def _remembered(memory: BestMemory, asked: Asked) -> dict[str, CachedAnswer]:
+    """What is in memory, by problem hash; for a thousand shapes that takes longer than others should wait."""
+    known = ((p.hash, memory.find_of(asked.kernel.name, asked.device_model, p)) for p in asked.problems)
+    return {hashed: answer for hashed, answer in known if answer is not None}
 
 
 def _missing(asked: Asked, found: Collection[str]) -> list[Problem]:

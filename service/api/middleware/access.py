@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from http.cookies import CookieError, SimpleCookie
@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as Request
 
 from tilewright.service.api import refusals
+from tilewright.service.api.middleware.shares import REMEMBERED, Buckets, Shares
 from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.access.keys import TokenOwner
@@ -28,21 +29,12 @@ COOKIE = sessions.COOKIE
 BELIEVED_S = 5.0
 """How long an accepted token is trusted: a key revoked by another process may work here for so long."""
 
-REMEMBERED = 4096
-"""Tokens, and callers whose requests are counted, kept in memory; the least recent are forgotten first."""
-
 WRONG_PER_MINUTE = 30
 """Tokens that are not in force, from one address, before more of them are answered with 429.
 
 Guessing is hopeless; this keeps it quiet. Whoever shows a key in force is let in all the same: behind a proxy everybody
 has one address, and one who guesses must not keep the others out.
 """
-
-REFUSALS_PER_MINUTE = 120
-"""Answers 429 that a caller gets at once; who goes on all the same waits HELD_S for each on every connection, so that
-its refusals cost the others nothing."""
-
-HELD_S = 1.0
 
 GUESSES_AT_ONCE = 2
 """Tokens looked up at a time of addresses that have shown too many wrong ones: the rest of a flood waits here, where it
@@ -58,6 +50,7 @@ _OPEN = frozenset({"/guide", "/health", "/ready", "/sign-in", "/sign-out", "/v1/
 _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
 """Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
 
+_STREAM = "/events"
 _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
 _ASKING = "/best:batch"
 """The end of the address that is posted to because the question is long; it changes nothing."""
@@ -72,30 +65,6 @@ def wanted_scope(method: str, path: str) -> Scope:
     return Scope.READ if method in _SAFE or path.endswith(_ASKING) else Scope.TUNE
 
 
-@dataclass
-class Buckets:
-    """Requests a minute for each of many callers, half a minute's worth at once; bounded in memory."""
-
-    per_minute: float
-    clock: Callable[[], float] = time.monotonic
-    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens and when, by caller
-
-    def wait_s(self, name: str, *, take: bool = True, count: int = 1) -> float:
-        """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may.
-
-        `count`: as how many requests it counts, but never as more than may be sent at once.
-        """
-        now, most = self.clock(), max(1.0, self.per_minute / 2)
-        needed = min(most, count)
-        tokens, when = self._left.pop(name, (most, now))
-        tokens = min(most, tokens + max(0.0, now - when) * self.per_minute / 60)
-        is_allowed = tokens >= needed
-        self._left[name] = (tokens - needed if is_allowed and take else tokens), max(now, when)
-        if len(self._left) > REMEMBERED:
-            self._left.popitem(last=False)
-        return 0.0 if is_allowed else (needed - tokens) * 60 / self.per_minute
-
-
 class AccessControl:
     """Admits or refuses every request of one process."""
 
@@ -105,7 +74,8 @@ class AccessControl:
         self._believed: OrderedDict[tuple[str, bool], tuple[TokenOwner, float]] = OrderedDict()
         self._rates = Buckets(settings().requests_per_minute, clock)
         self._wrong = Buckets(WRONG_PER_MINUTE, clock)
-        self._refusals = Buckets(REFUSALS_PER_MINUTE, clock)
+        self._looked_up: dict[tuple[str, bool], asyncio.Task[TokenOwner]] = {}
+        self.shares = Shares(clock)
 
     async def admit(self, scope: Request, headers: Headers) -> Caller:
         """The caller; raises UnknownCallerError (401), ForbiddenError (403), TooManyRequestsError (429)."""
@@ -129,10 +99,13 @@ class AccessControl:
             caller = Caller(_stranger(address), Scope.READ)
         else:
             caller = await self._owner(token, address, is_key=is_key)
+        scope["tilewright.caller"] = caller  # refusals are logged by its name too, and its connections known by it
         if not caller.scope.allows(wanted):
             has = f"{caller.name} has the scope {caller.scope}"
             raise refusals.ForbiddenError(f"{has}, and this request needs the scope {wanted}.")
         self._limit(self._rates, caller.name)
+        if not path.endswith(_STREAM):
+            self.shares.enter(scope, caller.name)
         return caller
 
     async def look_up(self, find: Callable[[], T | None], address: str, *, is_known: bool = False) -> T:
@@ -147,9 +120,11 @@ class AccessControl:
             raise refusals.UnknownCallerError("This token belongs to no valid key.")
         return owner
 
-    def charge(self, scope: Request, size: int) -> None:
-        """Counts a stranger's body as a request for each kilobyte of it; raises TooManyRequestsError."""
-        self._limit(self._rates, _stranger(address_of(scope)), size // 1024)
+    def charge(self, scope: Request, caller: Caller, size: int) -> None:
+        """Counts a body as a request for each kilobyte of it, an admin's aside; raises TooManyRequestsError."""
+        if caller.scope is not Scope.ADMIN:
+            name = _stranger(address_of(scope)) if caller.is_stranger else caller.name
+            self._limit(self._rates, name, size // 1024)
 
     def charge_for_work(self, caller: Caller, count: int) -> None:
         """Counts work as so many requests of its caller; raises TooManyRequestsError."""
@@ -158,7 +133,7 @@ class AccessControl:
 
     def forget(self) -> None:
         """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
-        self._believed = OrderedDict()
+        self._believed, self._looked_up = OrderedDict(), {}
 
     @cached_property
     def _guesses(self) -> CapacityLimiter:
@@ -170,7 +145,10 @@ class AccessControl:
         if owner is None or self._clock() - since > BELIEVED_S or has_ended(owner.expires_at):
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
             try:
-                owner = await self.look_up(find, address, is_known=owner is not None)
+                if owner is None:
+                    owner = await self.look_up(find, address)
+                else:
+                    owner = await self._look_up_again(name, find, address)
             except (refusals.UnknownCallerError, TooManyRequestsError):
                 believed.pop(name, None)
                 raise
@@ -180,12 +158,21 @@ class AccessControl:
             believed.popitem(last=False)
         return owner.caller
 
+    async def _look_up_again(
+        self, name: tuple[str, bool], find: Callable[[], TokenOwner | None], address: str
+    ) -> TokenOwner:
+        """The owner of a token that was in force; all of its requests wait for one look-up."""
+        asked = self._looked_up
+        task = asked.get(name)
+        if task is None:
+            task = asked[name] = asyncio.ensure_future(self.look_up(find, address, is_known=True))
+            task.add_done_callback(lambda _: asked.pop(name, None))
+        return await asyncio.shield(task)
+
     def _limit(self, buckets: Buckets, name: str, count: int = 1) -> None:
         wait_s = buckets.wait_s(name, count=count)
         if wait_s > 0:
-            error = TooManyRequestsError(math.ceil(wait_s))
-            error.held_s = HELD_S if self._refusals.wait_s(name) > 0 else 0.0
-            raise error
+            raise self.shares.refusal(name, wait_s)
 
 
 def has_ended(expires_at: datetime | None) -> bool:

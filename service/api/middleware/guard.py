@@ -139,16 +139,26 @@ class Guard:
             await send(message)
 
         try:
+            await self._answer(scope, headers, names, receive, (send, send_marked))
+        finally:
+            self.lock.shares.leave(scope)
+
+    async def _answer(
+        self, scope: Scope, headers: Headers, names: Collection[bytes], receive: Receive, sends: tuple[Send, Send]
+    ) -> None:
+        request_id, (send, send_marked) = scope["tilewright.request_id"], sends
+        try:
             self._admit(scope, names)
             caller = await self.lock.admit(scope, headers)
-            if not names.isdisjoint(_OF_BODY):
+            if not _OF_BODY.isdisjoint(names):
                 receive = await self._body(scope, headers, receive, caller)
         except refusals.UnknownCallerError as error:
             answer = _sign_in(scope, headers) or problems.response_to(error, "header", request_id)
             await answer(scope, receive, send_marked)
             return
         except (ServiceError, RefusedJSONError, MalformedJSONError) as error:
-            await _hold(error)
+            if isinstance(error, TooManyRequestsError):
+                await self.lock.shares.hold(error)
             await problems.response_to(error, "body", request_id)(scope, receive, send_marked)
             return
         except ConnectionResetError:
@@ -196,16 +206,17 @@ class Guard:
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:
             return receive
-        if length.isdecimal() and int(length) > max(DRAINED_BYTES, most):
+        declared = int(length) if length.isdecimal() else 0  # 0 too where it comes in chunks
+        if declared > max(DRAINED_BYTES, most):
             raise refusals.TooLargeError(f"The body may hold {most} bytes, this one has {length}.")
+        self.lock.charge(scope, caller, declared)
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _read(receive, most)
         except TimeoutError:
             raise refusals.TooSlowError(f"The body did not arrive within {BODY_SECONDS:.0f} s.") from None
         if body:
-            if caller.is_stranger:
-                self.lock.charge(scope, len(body))
+            self.lock.charge(scope, caller, 0 if declared else len(body))
             if not (_FORM if is_form else _JSON).fullmatch(headers.get("content-type", "")):
                 kind = "application/x-www-form-urlencoded" if is_form else "application/json"
                 raise refusals.NotJSONError(f"The Content-Type of this body must be {kind}.")
@@ -312,12 +323,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return replay
-
-
-async def _hold(error: Exception) -> None:
-    """Holds back the refusal of a caller who goes on after many of them."""
-    if isinstance(error, TooManyRequestsError) and error.held_s:
-        await asyncio.sleep(error.held_s)
 
 
 async def _close(send: Send) -> None:

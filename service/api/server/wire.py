@@ -62,6 +62,7 @@ class Bounded(asyncio.Protocol):
     transport: Any
     cycle: Any
     connections: Any
+    scope: Any
 
     _begun_s: float = 0.0
     _wait: asyncio.TimerHandle | None = None  # for a head; None while a request is answered, or none has begun
@@ -104,6 +105,11 @@ class Bounded(asyncio.Protocol):
         """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def caller(self) -> str:
+        """The name of the caller of the last request; empty before the first."""
+        caller = (self.scope or {}).get("tilewright.caller")
+        return caller.name if caller else ""
+
     def idle_since(self) -> float:
         """Since when the connection waits for a head, by the loop's clock; now, if it is not waiting."""
         return self._begun_s if self._wait is not None else self.loop.time()
@@ -126,11 +132,17 @@ class Bounded(asyncio.Protocol):
 
 
 def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
-    """Closes the connection that has been idle longest, if there is one: a flood of connections ends itself."""
-    idle = [one for one in connections if one is not newest and not one.is_busy()]
+    """Closes an idle connection, if there is one: of the caller with most of them, the one that was idle longest.
+
+    A flood of connections ends itself so, and one caller cannot take the connections of others.
+    """
+    idle: dict[str, list[Bounded]] = {}
+    for one in connections:
+        if one is not newest and not one.is_busy():
+            idle.setdefault(one.caller(), []).append(one)
     if not idle:
         return False
-    longest = min(idle, key=Bounded.idle_since)
+    longest = min(max(idle.values(), key=list.__len__), key=Bounded.idle_since)
     connections.discard(longest)  # at once: it hears of its end only after the others that have just come
     longest.transport.abort()
     return True

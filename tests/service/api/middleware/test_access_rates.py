@@ -1,18 +1,24 @@
 """How much one caller may ask: rates, sizes of bodies, guesses of tokens."""
 
 import asyncio
+import itertools
 import time
+from collections import Counter
 
+import httpx
 import pytest
-from caller import Caller
+from caller import BASE_URL, Caller
 from hypothesis import given
 from hypothesis import strategies as st
 from keyed import bearer, key
 
-from tilewright.service.api.middleware import access
-from tilewright.service.api.middleware.access import Buckets
+from tilewright.service.api.middleware import access, shares
+from tilewright.service.api.middleware.shares import Buckets
 from tilewright.service.app import create_app
 from tilewright.service.errors import TooManyRequestsError
+from tilewright.service.operations.access.keys import TokenOwner
+from tilewright.service.operations.caller import Caller as CallerOfKey
+from tilewright.service.operations.caller import Scope
 from tilewright.service.settings import settings
 
 
@@ -135,26 +141,97 @@ def test_names_beyond_those_kept_push_out_the_least_recent():
     now = 0.0
     buckets = Buckets(2, clock=lambda: now)
     assert buckets.wait_s("kept") == 0
-    for number in range(access.REMEMBERED + 100):
+    for number in range(shares.REMEMBERED + 100):
         now += 1e-6
         buckets.wait_s(f"stranger {number}")
         assert buckets.wait_s("kept") > 0
-    assert len(buckets._left) == access.REMEMBERED
+    assert len(buckets._left) == shares.REMEMBERED
 
 
 @pytest.mark.usefixtures("slow_rate")
 def test_refusals_are_held_back_from_who_goes_on_and_from_nobody_else(keyed, monkeypatch):
-    monkeypatch.setattr(access, "REFUSALS_PER_MINUTE", 4)
+    monkeypatch.setattr(shares, "REFUSALS_PER_MINUTE", 4)
     held_s = []
 
     async def sleep(seconds):
         held_s.append(seconds)
 
-    monkeypatch.setattr("tilewright.service.api.middleware.guard.asyncio.sleep", sleep)
+    monkeypatch.setattr("tilewright.service.api.middleware.shares.asyncio.sleep", sleep)
     hurried = Caller(create_app(), peer=keyed.peer)
     of, others = bearer(key()), bearer(key("other"))
     answers = [hurried.get("/v1/kernels", **of).status_code for _ in range(7)]
     assert answers == [200, 200, 429, 429, 429, 429, 429]
-    assert held_s == [access.HELD_S] * 3  # the first two came at once
+    assert held_s == [shares.HELD_S] * 3  # the first two came at once
     assert hurried.get("/v1/kernels", **others).status_code == 200
     assert len(held_s) == 3
+
+
+async def answered_at_once(app, count, peer, sends, **of):
+    """The statuses of so many requests of one caller, all of them sent before any body is."""
+    bodies = asyncio.Event()
+
+    async def body():
+        await bodies.wait()
+        yield b"{}"
+
+    transport = httpx.ASGITransport(app, client=peer)
+    async with httpx.AsyncClient(transport=transport, base_url=BASE_URL) as caller:
+        asked = [asyncio.ensure_future(caller.post("/v1/jobs", content=body(), headers=sends)) for _ in range(count)]
+        refused = [
+            (await one).status_code for one in itertools.islice(asyncio.as_completed(asked), count - shares.AT_ONCE)
+        ]
+        other = await caller.post("/v1/jobs", json={}, **of)
+        bodies.set()
+        return refused, other.status_code, Counter([answer.status_code for answer in await asyncio.gather(*asked)])
+
+
+def test_requests_of_one_caller_at_a_time_are_few_and_more_are_refused_before_their_body(keyed):
+    sends = bearer(key(scope=Scope.TUNE))["headers"] | {"Content-Type": "application/json"}
+    of = bearer(key("other", scope=Scope.TUNE))
+    found = asyncio.run(answered_at_once(keyed.app, shares.AT_ONCE + 3, keyed.peer, sends, **of))
+    assert found == ([429] * 3, 422, {422: shares.AT_ONCE, 429: 3})
+    assert keyed.post("/v1/jobs", json={}, headers=sends).status_code == 422, "their places are free again"
+
+
+@pytest.mark.parametrize(("scope", "expected"), [(Scope.TUNE, [422, 429]), (Scope.ADMIN, [422, 422])])
+def test_a_long_body_of_a_key_counts_as_many_requests_before_it_is_read(keyed, monkeypatch, scope, expected):
+    monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "20")  # ten at once
+    settings.cache_clear()
+    caller = Caller(create_app(), peer=keyed.peer)
+    long = {"content": b'{"a": [' + b" " * 6000 + b"]}"}
+    sends = bearer(key(scope=scope))["headers"] | {"Content-Type": "application/json"}
+    assert [caller.post("/v1/jobs", **long, headers=sends).status_code for _ in range(2)] == expected
+
+
+def test_a_known_token_is_looked_up_once_for_all_that_ask_with_it(monkeypatch):
+    looked_up, now = [], [0.0]
+
+    def look(token, *, is_key):
+        looked_up.append(token)
+        return TokenOwner(CallerOfKey("key ci", Scope.READ), None)
+
+    monkeypatch.setattr(access, "_look_up", look)
+    lock = access.AccessControl(clock=lambda: now[0])
+
+    async def ask(count):
+        await asyncio.gather(*[lock._owner("token", "here", is_key=True) for _ in range(count)])
+
+    asyncio.run(ask(1))
+    now[0] += access.BELIEVED_S + 1
+    asyncio.run(ask(100))
+    assert len(looked_up) == 2
+
+
+def test_refusals_beyond_those_that_may_be_held_end_their_connection(monkeypatch):
+    monkeypatch.setattr(shares, "most_connections", lambda: 8)
+    monkeypatch.setattr(shares, "REFUSALS_PER_MINUTE", 2)  # one comes at once
+    monkeypatch.setattr(shares, "HELD_S", 0.01)
+
+    async def refuse(names):
+        held = shares.Shares()
+        errors = [held.refusal(name, 1.0) for name in names]
+        await asyncio.gather(*map(held.hold, errors))
+        return ["Connection" in error.headers for error in errors]
+
+    assert asyncio.run(refuse("aaaa")) == [False, False, False, True]
+    assert asyncio.run(refuse("aaabbbccc")) == [False] * 7 + [True, True]

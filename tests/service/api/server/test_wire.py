@@ -17,6 +17,7 @@ from waiting import PATIENCE_S
 
 from tilewright.service.api.server import wire
 from tilewright.service.api.server.wire_httptools import HttptoolsConnection
+from tilewright.service.operations.caller import Caller, Scope
 
 PARSERS = (wire.H11Connection, HttptoolsConnection)
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -29,6 +30,7 @@ gone = threading.Event()
 async def echo(scope, receive, send):
     """Answers with what it read; /large with more than buffers hold, /unread before the body is there."""
     body, more = b"", scope["path"] != "/unread"
+    scope["tilewright.caller"] = Caller(dict(scope["headers"]).get(b"x-caller", b"").decode(), Scope.READ)
     while more:
         message = await receive()
         body, more = body + message.get("body", b""), message.get("more_body", False)
@@ -176,6 +178,16 @@ def test_a_flood_of_half_open_connections_leaves_room_for_a_request(connect, mon
         ended.register(one, select.POLLRDHUP)
     while len(ended.poll(20_000)) < 40:  # without waiting for their time
         pass
+
+
+def test_a_caller_with_many_connections_loses_its_own_and_nobody_elses(connect, monkeypatch):
+    monkeypatch.setattr(wire, "most_connections", lambda: 6)
+    quiet = connect(POST + b"X-Caller: quiet\r\nContent-Length: 2\r\n\r\nab")
+    assert quiet.recv(4096)  # and is idle longest from here on
+    for _ in range(12):
+        assert connect(POST + b"X-Caller: loud\r\nContent-Length: 2\r\n\r\nab").recv(4096)
+    quiet.sendall(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\nab")
+    assert answers(quiet)[-1] == 200
 
 
 def test_requests_under_way_are_not_ended_for_others(connect, monkeypatch):
