@@ -38,6 +38,7 @@ from tilewright.service.api.routes import (
     results,
     schedules,
     studies,
+    views,
     webhooks,
 )
 from tilewright.service.api.routes import (
@@ -45,6 +46,7 @@ from tilewright.service.api.routes import (
 )
 from tilewright.service.dashboard.error_pages import ErrorPages
 from tilewright.service.dashboard.packed_files import BuiltFiles, PackedFiles
+from tilewright.service.dashboard.rendering import prepare_pages
 from tilewright.service.dashboard.router import pages
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.best_cache.watch import BestWatch
@@ -70,6 +72,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     background = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), missing, address)
     for part in background:
         part.start()
+    threading.Thread(target=prepare_pages, name="pages", daemon=True).start()
     # What is loaded now stays, and requests leave next to no cycles: collecting often would only delay them.
     gc.freeze()
     gc.collect()  # of nothing: the next full one comes only after growth by a quarter of what this one leaves
@@ -107,7 +110,7 @@ def create_app() -> FastAPI:
     waiting: BestPool = app.state.pool
     app.state.meters.gauge("tilewright_predictions_waiting", "Shapes to be predicted.", lambda: waiting.waiting)
     looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
-    for module in (*looks, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
+    for module in (*looks, views, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")

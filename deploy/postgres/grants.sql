@@ -56,7 +56,9 @@ FROM (VALUES
   ('demand',               'INSERT, UPDATE, DELETE',   ''),
   ('asked_shelves',        'INSERT, UPDATE, DELETE',   ''),
   -- Only an API predicts for callers; a fit is added, and older ones of its kind are deleted.
-  ('predictors',           'INSERT, DELETE',           ''),
+  ('predictors',           'INSERT, DELETE, UPDATE (predictions)', ''),
+  ('study_notes',          'INSERT, DELETE',           ''),
+  ('saved_views',          'INSERT, UPDATE, DELETE',   ''),
   ('api_keys',             'INSERT, UPDATE',           ''),
   ('browser_sessions',     'INSERT, DELETE',           ''),
   ('audit_entries',        'INSERT',                   ''),

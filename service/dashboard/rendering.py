@@ -25,7 +25,10 @@ from tilewright.service.dashboard.snippets import tune_example
 from tilewright.service.dashboard.views import problem_path
 from tilewright.service.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.caller import Caller, Scope
+from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.operations.transaction import refuse_in_transaction
+from tilewright.service.operations.validation_words import plain
 from tilewright.service.settings import settings
 
 RETRY_SECONDS = 5
@@ -37,6 +40,7 @@ HELP = {
     "/ask": "measuring/predictions.html",
     "/compare": "measuring/trials-and-finals.html#the-finals",
     "/history": "operating.html#keeping-results-fresh",
+    "/views": "operating.html#keeping-results-fresh",
     "/jobs": "quick-start.html#tune",
     "/schedules": "operating.html#keeping-results-fresh",
     "/fleet": "operating.html#a-fleet",
@@ -54,7 +58,22 @@ def help_path(here: str) -> str:
     return f"/guide/{wanted}" if (dashboard.GUIDE / wanted.partition("#")[0]).is_file() else "/guide"
 
 
+def prepare_pages() -> None:
+    """Does what the first visitor of a page would otherwise wait for: compiles templates, hashes kernels' sources."""
+    for name in _templates.list_templates():
+        _templates.get_template(name)
+    for kernel in catalogue().kernels():
+        source_keys(kernel)
+
+
 _reader: ContextVar[Caller | None] = ContextVar("tilewright_reader", default=None)
+_shown: ContextVar[str] = ContextVar("tilewright_shown", default="")
+
+
+def views_path() -> str:
+    """The page of saved views, where the address of the present page can be saved."""
+    shown = _shown.get()
+    return address("/views", {"address": "" if shown.startswith("/views") else shown})
 
 
 def signed_in() -> Caller | None:
@@ -74,6 +93,7 @@ _templates.filters |= {**FILTERS, "problem_path": problem_path}
 _templates.globals |= {
     "needs_keys": lambda: settings().require_keys,
     "signed_in": signed_in,
+    "views_path": views_path,
     "tune_example": tune_example,
     "static": static_path,
     "help_path": help_path,
@@ -125,6 +145,25 @@ def compressed(request: Request, response: Response) -> Response:
     return response
 
 
+def _why_not(error: InvalidRequestError | InvalidProblemError | RequestValidationError) -> str:
+    """What is wrong with an address, in a sentence for each part of it."""
+    if isinstance(error, InvalidRequestError):
+        example = f" Example: {error.example}" if error.example else ""
+        return f"The {_in_words(error.field)} {error.reason}{example}"
+    if isinstance(error, InvalidProblemError):
+        return str(error)
+    # A part that may be one of several types has an error for each; the first tells what it may be.
+    reasons: dict[str, str] = {}
+    for one in error.errors():
+        given = f", not {one['input']!r}" if isinstance(one["input"], str) else ""
+        reasons.setdefault(str(one["loc"][1]), f"{plain(one['msg'])}{given}.")
+    return " ".join(f"The {_in_words(name)} {reason}" for name, reason in reasons.items())
+
+
+def _in_words(field: str) -> str:
+    return field.replace("_", " ")
+
+
 class PageRoute(APIRoute):
     """A route whose expected errors are pages."""
 
@@ -134,16 +173,14 @@ class PageRoute(APIRoute):
 
         async def handle_for_people(request: Request) -> Response:
             _reader.set(request.scope.get("tilewright.caller"))
+            _shown.set(address(request.url.path, request.query_params))
             try:
                 return compressed(request, await handle(request))
             except DatabaseUnavailableError:
                 return page("unavailable.html", status=503, retry_s=RETRY_SECONDS)
             except NotFoundError as error:
                 return page("refused.html", status=404, title=f"No such {error.kind}", reason=str(error))
-            except (InvalidRequestError, InvalidProblemError) as error:
-                return page("refused.html", status=422, title="This address is not right", reason=str(error))
-            except RequestValidationError as error:
-                reason = "; ".join(f"{e['loc'][-1]}: {e['msg']}" for e in error.errors())
-                return page("refused.html", status=422, title="This address is not right", reason=reason)
+            except (InvalidRequestError, InvalidProblemError, RequestValidationError) as error:
+                return page("refused.html", status=422, title="This address is not right", reason=_why_not(error))
 
         return handle_for_people

@@ -71,6 +71,11 @@ def acting() -> Acting | None:
     return _current.get()
 
 
+def author() -> str:
+    """The name of the present caller, to write beside what it adds."""
+    return (_current.get() or Acting(COMMAND_LINE, "")).caller.name
+
+
 def ceilings() -> Ceilings:
     """The ceilings of the present caller."""
     present = _current.get()

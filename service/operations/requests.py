@@ -223,6 +223,32 @@ class RetractionRequest(Request):
     )
 
 
+class NoteRequest(Request):
+    """A note on a study."""
+
+    text: str = Field(
+        min_length=1, max_length=1000, pattern=r"\S", examples=["Clocks were capped on this host, see the ticket."]
+    )
+    acknowledges: bool = Field(
+        default=False, description="Its best is slower than the one before it, and that is known: it no longer counts."
+    )
+
+
+ViewName = Annotated[str, Field(pattern=r"^\S(.{0,62}\S)?$", examples=["H200, worst first"])]
+
+
+class ViewRequest(Request):
+    """An address of the dashboard under a name."""
+
+    name: ViewName = Field(description="At most 64 characters; a view of that name is replaced.")
+    address: str = Field(
+        pattern=r"^/([^/\\\s][^\\\s]*)?$",
+        max_length=2048,
+        description="A path of this server with its query.",
+        examples=["/?kernel=gemm&device_model=nvidia-h200&order=ratio"],
+    )
+
+
 class ClaimRequest(Request):
     """A configuration that was served and gave wrong results in a client's process."""
 

@@ -29,6 +29,7 @@ def paths(site):
         "/device-models/nvidia-h200",
         f"{COMPARED}&a_at=2026-11-22T00:00&show=all",
         "/history",
+        "/views?address=/jobs",
         "/access",
         f"/kernels/gemm/problem?{SHAPE}",
         f"/ask?kernel=gemm&device_model=nvidia-h200&{SHAPE}",

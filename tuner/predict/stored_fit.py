@@ -1,4 +1,4 @@
-"""A predictor's fit as bytes, an npz file that is read without pickle, and a hash of what it was fitted to."""
+"""A predictor's fit as bytes, an npz file that is read without pickle, its predictions as JSON, and a hash of both."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits
-from tilewright.tuner.predict.library import LibraryFit
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict.library import LibraryFit, LibraryTime
 from tilewright.tuner.predict.model import Smooth, Term
-from tilewright.tuner.predict.predictor import Fit, Record
+from tilewright.tuner.predict.predictor import Fit, Prediction, Record
 from tilewright.tuner.predict.registers import RegisterEstimate
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -65,6 +66,27 @@ def unpacked(content: bytes) -> Fit:
         least, most = (int(count) for count in arrays["registers.limits"])
         registers = RegisterEstimate(_smooth("registers", arrays), least, most)
     return Fit(_smooth("model", arrays), arrays["losses"], library, registers)
+
+
+def prediction_document(made: Prediction) -> dict[str, Any]:
+    """The prediction as JSON."""
+    return asdict(made) | {
+        "configuration": made.configuration.as_json(),
+        "near": {name: value for name, value in made.near.as_json().items() if name in {"shape", "dtype", "options"}},
+    }
+
+
+def prediction_of(kernel: Kernel, document: Mapping[str, Any]) -> Prediction:
+    """The prediction that `prediction_document` wrote."""
+    values, library = dict(document["configuration"]), document["library"]
+    return Prediction(
+        **{**document, "origins": tuple(document["origins"]), "shipped": tuple(document["shipped"])}
+        | {
+            "configuration": Configuration.of(values.pop("variant"), values),
+            "near": kernel.problem(**document["near"]),
+            "library": None if library is None else LibraryTime(**library),
+        }
+    )
 
 
 def _of_smooth(name: str, function: Smooth) -> dict[str, NDArray[Any]]:

@@ -29,12 +29,17 @@ from tilewright.service.operations.views.attention_kind import AttentionKind
 router = APIRouter(prefix="/v1", tags=["attention"])
 
 KIND = "Only what has this reason."
+LeastSlowdown = Annotated[
+    float | None,
+    Field(ge=0, le=10, description="Regressions by a smaller share of the time before are left out.", examples=[0.05]),
+]
 
 
 class AttentionQuery(ResultQuery):
     """The filter and the page of the list."""
 
     kind: AttentionKind | None = Field(default=None, description=KIND)
+    least_slowdown: LeastSlowdown = None
 
 
 class TopQuery(QueryNames):
@@ -44,6 +49,7 @@ class TopQuery(QueryNames):
     kind: AttentionKind | None = Field(default=None, description=KIND)
     kernel: str | None = Field(default=None, max_length=64, examples=[EXAMPLE["kernel"]])
     device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
+    least_slowdown: LeastSlowdown = None
 
 
 @router.get(
@@ -56,7 +62,8 @@ def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) 
     """Problems that need attention, each with its reasons, sorted by requests times the share of time that may be
     saved.
     """
-    chosen, memory = AttentionFilter(query.kind, query.kernel, query.device_model), request.app.state.best
+    chosen = AttentionFilter(query.kind, query.kernel, query.device_model, query.least_slowdown)
+    memory = request.app.state.best
 
     def read(page: AttentionQuery) -> AttentionPage:
         with transaction() as session:
@@ -74,6 +81,6 @@ def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) 
 def tune(http: Request, request: DemandJobs, query: Annotated[TopQuery, Query()]) -> Page[TunedDemand]:
     """Queue a job for each of the most worthwhile that a running worker serves. Sent again, it joins the open jobs."""
     with transaction() as session:
-        chosen = AttentionFilter(query.kind, query.kernel, query.device_model)
+        chosen = AttentionFilter(query.kind, query.kernel, query.device_model, query.least_slowdown)
         rows = tune_attention(session, request, chosen, top=query.top, known=http.app.state.best)
     return Page(items=rows)

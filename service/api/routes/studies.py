@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from tilewright.service.api.csv_pages import CSV_TOO, listed
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery, ResultQuery, StudyId
-from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.api.problem_types import BY_ERROR, CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page, StudyAnswer, TrialAnswer
 from tilewright.service.operations.jobs import jobs
+from tilewright.service.operations.pages import MAX_ROW_ID
+from tilewright.service.operations.requests import NoteRequest
 from tilewright.service.operations.studies import studies
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views import notes
+from tilewright.service.operations.views.notes import NoteAnswer
 
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
@@ -54,3 +59,36 @@ def list_study_trials(
             return jobs.trials(session, study_id=study_id, limit=page.limit, cursor=page.cursor)
 
     return listed(request, query, read)
+
+
+@router.get("/{study_id}/notes", operation_id="list_notes", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
+def list_notes(study_id: StudyId) -> Page[NoteAnswer]:
+    """The notes on a study, oldest first."""
+    with transaction() as session:
+        return Page(items=notes.notes(session, [studies.study(session, study_id).id]))
+
+
+@router.post(
+    "/{study_id}/notes",
+    operation_id="add_note",
+    status_code=201,
+    responses=refuses(INVALID, NOT_FOUND, CONFLICT, BY_ERROR[CeilingError], UNAVAILABLE),
+)
+def add_note(study_id: StudyId, request: NoteRequest) -> NoteAnswer:
+    """Write a note on a study, which may acknowledge that its best has regressed."""
+    with transaction() as session:
+        return notes.add_note(session, study_id, request)
+
+
+@router.delete(
+    "/{study_id}/notes/{note_id}",
+    operation_id="delete_note",
+    status_code=204,
+    responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE),
+)
+def delete_note(
+    study_id: StudyId, note_id: Annotated[int, Path(ge=1, le=MAX_ROW_ID, description="A note's id.", examples=[1])]
+) -> None:
+    """Delete a note; a regression that it acknowledged counts again."""
+    with transaction() as session:
+        notes.delete_note(session, study_id, note_id)

@@ -69,7 +69,9 @@ def _point(entry: HistoryEntry) -> Options:
 
 
 def _mark(entry: HistoryEntry) -> Options:
-    return {"xAxis": entry.verified_at.isoformat(), "name": formatting.environment(entry.environment)}
+    """What changed, in short: the tooltip of the point has the environment."""
+    changed = [name for name in entry.changed if name in ENVIRONMENT]
+    return {"xAxis": entry.verified_at.isoformat(), "name": ", ".join(changed)}
 
 
 def _library(model: str, own: Sequence[HistoryEntry], colour: str) -> Options:

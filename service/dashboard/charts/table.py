@@ -30,7 +30,7 @@ def table_chart(table: TableAnswer) -> Options:
                 "silent": True,
                 "symbol": "none",
                 "lineStyle": {"color": "--edge", "type": "dotted"},
-                "label": {**ON_ANYTHING, "formatter": "{b}", "position": "end"},
+                "label": {**ON_ANYTHING, "formatter": "{b}", "position": "end", "offset": [8, 18]},
                 "data": list(_changes(table)),
             },
         }

@@ -52,15 +52,20 @@ VALUES: Mapping[str, Callable[[Pair], Any]] = {
 }
 """The sortable columns of the table; the most worthwhile row comes first."""
 
+LEAST = ("0.02", "0.05", "0.1", "0.2")
+"""The regressions that can be hidden: those by less than this share."""
+
 Name = Annotated[str | None, Query(max_length=128)]
 
 
 @router.get("/attention")
 def attention_list(
     request: Request,
+    *,
     kind: AttentionKind | Annotated[str, Query(max_length=0)] | None = None,
     kernel: Name = None,
     device_model: Name = None,
+    least_slowdown: Annotated[str | None, Query(max_length=8)] = None,
     sort: Sort = None,
     cursor: Annotated[str | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
@@ -68,14 +73,15 @@ def attention_list(
     it.
     """
     chosen = kind if isinstance(kind, AttentionKind) else None
-    filters = {"kind": chosen, "kernel": kernel or None, "device_model": device_model or None}
+    least = least_slowdown if least_slowdown in LEAST else None
+    filters = {"kind": chosen, "kernel": kernel or None, "device_model": device_model or None, "least_slowdown": least}
     order = TableOrder.of(sort, COLUMNS, lambda text: address("/attention", filters | {"sort": text}))
     sorted_by = {"sort": order.text if sort else None}
     with transaction() as session:
         models = registry.device_models(session)
         found = attention(
             session,
-            AttentionFilter(chosen, kernel or None, device_model or None),
+            AttentionFilter(chosen, kernel or None, device_model or None, float(least) if least else None),
             limit=SHOWN,
             cursor=cursor or None,
             known=request.app.state.best,
@@ -91,6 +97,7 @@ def attention_list(
         kernels=sorted(catalogue().by_name),
         models=models,
         kinds=KINDS,
+        least=LEAST,
         counts=[(one, found.counts[one], address("/attention", others | {"kind": one.value})) for one in KINDS],
         rows=[_line(item) for item in found.items],
         total=found.total,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -10,6 +10,8 @@ from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import formatting, matrix_view, views
 from tilewright.service.dashboard.charts.history import history_chart
+from tilewright.service.dashboard.charts.searches import searches_chart
+from tilewright.service.dashboard.charts.study import Over
 from tilewright.service.dashboard.launch_snippets import launches
 from tilewright.service.dashboard.pages import jobs as job_pages
 from tilewright.service.dashboard.pages.ask import TRIALS
@@ -27,6 +29,9 @@ from tilewright.service.operations.views.matrix_rows import CellAnswer
 from tilewright.service.operations.views.problem import KnownProblem, NamedProblem, known_problem
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+SEARCHES: Sequence[Over] = ("trial", "spent")
+"""What searches are laid over one another by."""
 
 Text = Annotated[str, Query(max_length=512)]
 SIGNS = {"better": "\N{BLACK UP-POINTING TRIANGLE}", "worse": "\N{BLACK DOWN-POINTING TRIANGLE}", "same": "="}
@@ -91,6 +96,9 @@ def problem_page(
         current={entry.result_id for entry in current.values()},
         regressed=[entry for entry in current.values() if entry.verdict == "worse"],
         chart=history_chart(known.history),
+        searches=[searches_chart(known.jobs, known.steps, over) for over in SEARCHES],
+        notes=known.notes,
+        acknowledged={note.acknowledged_result_id: note for note in known.notes},
         studies=known.studies,
         jobs=[views.job_line(job) for job in known.jobs],
         can_tune=may(request, Scope.TUNE),

@@ -224,7 +224,7 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         total = count_results(session, TableFilter(kernel=name))
         devices, tables = registry.devices(session), tables_shown(session, name)
     declared = catalogue().by_name.get(name)
-    sources = {variant.name: declared.source(variant.name) for variant in declared.variants} if declared else {}
+    sources = [variant.name for variant in declared.variants] if declared else []
     example: dict[str, Any] = found.declaration["example_shape"]
     return page(
         "kernel.html",
@@ -237,3 +237,12 @@ def kernel(name: str, *, sort: Sort = None) -> HTMLResponse:
         total=total,
         results_path=address("/results", {"kernel": name, "sort": sort}),
     )
+
+
+@router.get("/kernels/{name}/variants/{variant}")
+def variant_source(name: str, variant: str) -> HTMLResponse:
+    """The source of one variant: those of a kernel with many would be most of its page."""
+    declared = catalogue().by_name.get(name)
+    if declared is None or variant not in {one.name for one in declared.variants}:
+        raise NotFoundError("variant", f"{variant} of {name}")
+    return page("variant.html", kernel=name, variant=declared.variant(variant), source=declared.source(variant))

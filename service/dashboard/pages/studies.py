@@ -9,13 +9,14 @@ from fastapi.responses import HTMLResponse, Response
 
 from tilewright.service.dashboard import study_view, views
 from tilewright.service.dashboard.charts.packed import packed
+from tilewright.service.dashboard.pages.ask import TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, page
 from tilewright.service.dashboard.snippets import tune_command
 from tilewright.service.dashboard.study_view import Choice, Parameters
 from tilewright.service.dashboard.tables import PageNumber, TableOrder
 from tilewright.service.dashboard.why import Why
 from tilewright.service.errors import InvalidRequestError
-from tilewright.service.operations import registry
+from tilewright.service.operations import DEFAULT_PRIORITY, registry
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.best.results import settled
 from tilewright.service.operations.caller import Scope
@@ -37,6 +38,7 @@ from tilewright.service.operations.studies.space import (
     selected,
 )
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views.notes import notes
 from tilewright.service.operations.views.winner import winner
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -96,6 +98,7 @@ def study(
         if best is not None:
             details = next(m.details for m in registry.device_models(session) if m.slug == found.device_model)
             why = Why.of(best, winner(session, best), details)
+        own_notes = notes(session, [study_id])
         devices = [device for device in registry.devices(session) if device.model == found.device_model]
     lines = study_view.levels(best)
     charts = study_view.charts(
@@ -127,6 +130,14 @@ def study(
         jobs=[_progress(job) for job in running],
         failed=failed,
         can_tune=may(request, Scope.TUNE),
+        notes=own_notes,
+        budget_trials=TRIALS,
+        priority=DEFAULT_PRIORITY,
+        again={
+            "problem": found.problem,
+            "device_model": found.device_model,
+            "body": found.problem.model_dump(mode="json") | {"device_model": found.device_model},
+        },
         search=tried,
         charts=charts,
         parameters=parameters,

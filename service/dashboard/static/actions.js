@@ -40,6 +40,8 @@ const FORMS = {
     made.problems = form.problems.value.split("\n").filter((line) => line.trim()).map(problem);
     return variants.length ? { ...made, variants } : made;
   },
+  note: (form) => ({ text: form.text.value, acknowledges: "acknowledges" in form.dataset }),
+  view: (form) => ({ name: form.elements.name.value.trim(), address: form.address.value.trim() }),
   budget(form) {
     return { budget: budget(form), priority: Number(form.priority.value) };
   },
@@ -136,6 +138,7 @@ document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
     return;
   } else {
     tell(element.dataset.done || (said.items ? `${counted(said.items)}.` : ""), said.id && element.dataset.path?.replace("{id}", said.id));
+    if (element.matches("form.note")) element.reset();
     if (request.method === "DELETE") document.getElementById("action-result").focus(); // what had the focus goes
   }
   for (const section of document.querySelectorAll("[hx-select]")) htmx.trigger(section, "refresh", {}, false);

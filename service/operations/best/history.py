@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from pydantic import Field
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select, true
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page, ProblemAnswer
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
+from tilewright.service.operations.staleness.regressions import with_earlier
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
@@ -48,6 +49,8 @@ class ChangedProblem(Answer):
     device_model: str
     bests: int
     verified_at: datetime
+    slowdown: float | None = Field(description="The newest time over the one before it.")
+    is_regressed: bool = Field(description="Whether it is slower beyond the noise, and no note acknowledges that.")
 
 
 def changed_problems(session: Session, *, kernel: str | None = None, limit: int = 20) -> list[ChangedProblem]:
@@ -55,9 +58,9 @@ def changed_problems(session: Session, *, kernel: str | None = None, limit: int 
     best, model, problem = models.BestConfiguration, models.DeviceModel, models.Problem
     newest = func.max(best.verified_at)
     several = (
-        select(best.problem_id, model.slug, func.count().label("bests"), newest.label("verified_at"))
+        select(best.problem_id, model.id, model.slug, func.count().label("bests"), newest.label("verified_at"))
         .join(model, model.id == best.device_model_id)
-        .group_by(best.problem_id, model.slug)
+        .group_by(best.problem_id, model.id)
         .having(func.count() > 1)
         .order_by(newest.desc(), best.problem_id, model.slug)
         .limit(limit)
@@ -65,11 +68,27 @@ def changed_problems(session: Session, *, kernel: str | None = None, limit: int 
     if kernel is not None:
         several = several.join(best.problem).where(problem.kernel.has(models.Kernel.name == kernel))
     found = several.subquery("several")
-    query = select(found, problem).join(problem, problem.id == found.c.problem_id).options(joinedload(problem.kernel))
+    earlier = with_earlier(best.problem_id.in_(select(found.c.problem_id)))
+    same = and_(best.problem_id == found.c.problem_id, best.device_model_id == found.c.id)
+    last = (
+        select(earlier)
+        .join(best, best.id == earlier.c.id)
+        .where(same)
+        .order_by(best.verified_at.desc(), best.id.desc())
+        .limit(1)
+        .lateral("last")
+    )
+    query = select(found, problem, last.c.slowdown, last.c.is_regressed).options(joinedload(problem.kernel))
+    query = query.join(problem, problem.id == found.c.problem_id).outerjoin(last, true())
     rows = session.execute(query.order_by(found.c.verified_at.desc(), found.c.problem_id, found.c.slug))
     return [
         ChangedProblem(
-            problem=problem_answer(row.Problem), device_model=row.slug, bests=row.bests, verified_at=row.verified_at
+            problem=problem_answer(row.Problem),
+            device_model=row.slug,
+            bests=row.bests,
+            verified_at=row.verified_at,
+            slowdown=row.slowdown,
+            is_regressed=bool(row.is_regressed),
         )
         for row in rows
     ]

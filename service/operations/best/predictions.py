@@ -1,7 +1,8 @@
 """Predicts the best configuration of an untuned shape from the trials of tuned ones.
 
 A fit to many shapes takes seconds. It is made once: this process keeps the last few predictors, and the database keeps
-the fits, by a hash of the records that they were made to, so that no other process and no restart makes them again.
+the fits and what was predicted from them, by a hash of the records, so that no other process and no restart makes them
+again.
 Nothing here holds a transaction open while it computes.
 """
 
@@ -14,11 +15,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Executable, cast, delete, select, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
@@ -31,7 +33,7 @@ from tilewright.service.operations.transaction import Reading, refuse_in_transac
 from tilewright.service.store import models
 from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
 from tilewright.tuner.predict.shipped import undisplaced
-from tilewright.tuner.predict.stored_fit import packed, records_hash, unpacked
+from tilewright.tuner.predict.stored_fit import packed, prediction_document, prediction_of, records_hash, unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ KEPT_PREDICTORS, KEPT_PREDICTIONS = 8, 16_384
 
 KEPT_FITS = 2
 """Fits that the database keeps of a kernel, dtype and options on one device model, the newest, of some 13 MB each."""
+
+MOST_STORED = 4096
+"""Predictions that the database keeps of a fit, of some 400 bytes each."""
 
 Admits = Callable[[Configuration], bool]
 
@@ -75,10 +80,10 @@ class Series:
 class Predictors:
     """The predictors and predictions that this process made last, by one thread at a time."""
 
-    predictors: OrderedDict[Hashable, Predictor | None] = field(default_factory=OrderedDict)
+    predictors: OrderedDict[Hashable, KeptPredictor | None] = field(default_factory=OrderedDict)
     predictions: OrderedDict[Hashable, Prediction | None] = field(default_factory=OrderedDict)
 
-    def keep_predictor(self, key: Hashable, predictor: Predictor | None) -> None:
+    def keep_predictor(self, key: Hashable, predictor: KeptPredictor | None) -> None:
         """Keeps it in place of the one that was used least recently."""
         self.predictors[key] = predictor
         while len(self.predictors) > KEPT_PREDICTORS:
@@ -110,7 +115,7 @@ def predictions(
     `asked` says of each problem which configurations it admits, `tuned` holds the best rows of the device model. Each
     of its shapes takes the place of the nearest shipped one. `until`: from this moment of `time.monotonic` on, no
     further prediction is begun, except for a first one; the nearest to what is tuned are made first, the others are
-    left out. `is_stored`: whether the fit is kept in the database.
+    left out. `is_stored`: whether the fit and the predictions are kept in the database.
     """
     if not asked or not enough(max(len(tuned.ids), len(shipped))):
         return dict.fromkeys(asked)
@@ -125,11 +130,17 @@ def predictions(
         predictor = _predictor(reading, series, key, ids, shipped, is_stored=is_stored)
         if predictor is None:
             return dict.fromkeys(asked)
-        made: dict[Problem, Prediction | None] = {}
-        for problem in predictor.nearest_first(list(asked)) if until is not None else asked:
+        made: dict[Problem, Prediction | None] = {
+            problem: known
+            for problem, admits in asked.items()
+            if (known := predictor.stored(problem, admits)) is not None
+        }
+        left = [problem for problem in asked if problem not in made]
+        for problem in predictor.fitted.nearest_first(left) if until is not None and left else left:
             if until is not None and made and time.monotonic() >= until:
                 break
-            made[problem] = _prediction((key, problem), predictor, problem, asked[problem])
+            made[problem] = _prediction((key, problem), predictor.fitted, problem, asked[problem])
+        predictor.store({problem: made[problem] for problem in left if problem in made})
     return made
 
 
@@ -142,10 +153,46 @@ def _prediction(key: Hashable, predictor: Predictor, problem: Problem, admits: A
     return prediction
 
 
+class KeptPredictor:
+    """A predictor of these records, fitted when it is needed, and the predictions that the database keeps of its
+    fit.
+    """
+
+    def __init__(self, reading: Reading, series: Series, records: Sequence[Record], *, is_stored: bool) -> None:
+        self._reading, self._series, self._records, self._is_stored = reading, series, records, is_stored
+        self._digest = records_hash(series.kernel, series.limits, records)
+        table, self._stored = models.Predictor, dict[str, Any]()
+        if is_stored:
+            with reading() as session:
+                query = select(table.predictions).where(table.records_hash == self._digest)
+                self._stored = dict(session.scalar(query) or {})
+
+    @cached_property
+    def fitted(self) -> Predictor:
+        """By the fit that the database keeps, or fitted now."""
+        return _fitted(self._reading, self._series, self._records, self._digest, is_stored=self._is_stored)
+
+    def stored(self, problem: Problem, admits: Admits) -> Prediction | None:
+        """The prediction, where it was stored and the problem still admits it."""
+        document = self._stored.get(problem.hash)
+        known = None if document is None else prediction_of(self._series.kernel, document)
+        return known if known is not None and admits(known.configuration) else None
+
+    def store(self, made: Mapping[Problem, Prediction | None]) -> None:
+        """Keeps these in the database, while there is room."""
+        new = {problem.hash: prediction_document(one) for problem, one in made.items() if one is not None}
+        if not new or not self._is_stored or len(self._stored) >= MOST_STORED:
+            return
+        self._stored |= new
+        table = models.Predictor
+        together = table.predictions.op("||")(cast(new, JSONB))
+        _write(self._reading, update(table).where(table.records_hash == self._digest).values(predictions=together))
+
+
 def _predictor(
     reading: Reading, series: Series, key: Hashable, ids: Sequence[int], shipped: Sequence[Record], *, is_stored: bool
-) -> Predictor | None:
-    """The predictor kept here, or by the fit kept in the database, or fitted now; None for too few trials."""
+) -> KeptPredictor | None:
+    """The predictor of these records; None for too few trials."""
     if key in _KEPT.predictors:
         _KEPT.predictors.move_to_end(key)
         return _KEPT.predictors[key]
@@ -155,13 +202,12 @@ def _predictor(
         with reading() as session:
             own = records_of(session, kernel, ids)
     records = [*own, *undisplaced(shipped, own, lambda record: dict(kernel.plain(record.problem).sizes))]
-    predictor = _fitted(reading, series, records, is_stored=is_stored) if enough(len(records)) else None
+    predictor = KeptPredictor(reading, series, records, is_stored=is_stored) if enough(len(records)) else None
     _KEPT.keep_predictor(key, predictor)
     return predictor
 
 
-def _fitted(reading: Reading, series: Series, records: Sequence[Record], *, is_stored: bool) -> Predictor:
-    digest = records_hash(series.kernel, series.limits, records)
+def _fitted(reading: Reading, series: Series, records: Sequence[Record], digest: str, *, is_stored: bool) -> Predictor:
     table = models.Predictor
     with reading() as session:
         stored = session.scalar(select(table.arrays).where(table.records_hash == digest)) if is_stored else None
@@ -172,18 +218,18 @@ def _fitted(reading: Reading, series: Series, records: Sequence[Record], *, is_s
     seconds = time.monotonic() - began_s
     logger.info("Fitted a predictor of %s to %d shapes in %.1f s.", series.kernel.name, len(records), seconds)
     if is_stored:
-        try:
-            with reading() as session:
-                _store(session, series.name, digest, packed(predictor.fit))
-        except (DatabaseUnavailableError, SQLAlchemyError) as error:  # such as a role that may only read
-            logger.warning("The predictor of %s was not stored: %s", series.kernel.name, error)
+        row = insert(table).values(records_hash=digest, series=series.name, arrays=packed(predictor.fit))
+        kept = select(table.records_hash).where(table.series == series.name).order_by(table.fitted_at.desc())
+        older = delete(table).where(table.series == series.name, table.records_hash.not_in(kept.limit(KEPT_FITS)))
+        _write(reading, row.on_conflict_do_nothing(), older)
     return predictor
 
 
-def _store(session: Session, series: str, digest: str, arrays: bytes) -> None:
-    """Adds the fit; of those before it in the series the newest stay."""
-    table = models.Predictor
-    row = insert(table).values(records_hash=digest, series=series, arrays=arrays)
-    session.execute(row.on_conflict_do_nothing())
-    kept = select(table.records_hash).where(table.series == series).order_by(table.fitted_at.desc()).limit(KEPT_FITS)
-    session.execute(delete(table).where(table.series == series, table.records_hash.not_in(kept)))
+def _write(reading: Reading, *statements: Executable) -> None:
+    """Executes them in a transaction; a cache that cannot be written, as by a role that may only read, is no error."""
+    try:
+        with reading() as session:
+            for statement in statements:
+                session.execute(statement)
+    except (DatabaseUnavailableError, SQLAlchemyError) as error:
+        logger.warning("A predictor or its predictions were not stored: %s", error)

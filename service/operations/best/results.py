@@ -68,7 +68,8 @@ class ResultAnswer(Answer):
     retracted_reason: str | None
     retracted_by: str | None = Field(description="Who asked for it; null where later finals did.")
     slowdown: float | None = Field(
-        None, description="Its time over that of the best before it, where it regressed beyond the noise."
+        None,
+        description="Its time over that of the best before it, where it regressed beyond the noise and nobody said so.",
     )
     stands_in_for: int | None = Field(description="The retracted result in whose place it was put.")
 

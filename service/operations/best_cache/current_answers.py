@@ -17,6 +17,7 @@ from tilewright.service.operations.best.find import MAX_SHAPES, Asked, find_best
 from tilewright.service.operations.best.source import Effort
 from tilewright.service.operations.best_cache.memory import BestMemory, ShelfState
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
+from tilewright.service.operations.registry import catalogue
 
 AskedProblem = tuple[ProblemAnswer, str]
 """A problem and the slug of a device model."""
@@ -37,6 +38,9 @@ class CurrentAnswer:
 
 
 PENDING = CurrentAnswer(None)
+
+LOOKED_UP = 20
+"""The most answers that are looked up for a page: each takes some 5 ms, and hundreds are left to the pool."""
 
 
 class Answers(Protocol):
@@ -88,23 +92,58 @@ def current_answers(
 ) -> list[CurrentAnswer | str]:
     """One entry a problem, in order: its answer, or the reason why it has none.
 
-    What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it.
+    What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it, and so are all
+    answers where more than LOOKED_UP are unknown.
     """
+    memory = known if isinstance(known, BestMemory) else None
     current: dict[int, CurrentAnswer | str] = {}
     groups: dict[Group, list[int]] = {}
+    pairs = {(problem.kernel, slug) for problem, slug in asked} if memory is not None else set()
+    live = {pair for pair in pairs if memory is not None and memory.state_of(*pair) is not None}
     for place, (problem, slug) in enumerate(asked):
         named = (problem.kernel, slug, problem.shape, problem.dtype, problem.options)
         kept = known.find(*named) if known is not None else None
         if kept is not None:
             current[place] = CurrentAnswer(kept.match, kept.expected_loss, kept.shipped)
+        elif (problem.kernel, slug) in live and (noted := _noted(memory, problem, slug)) is not None:
+            current[place] = noted
         else:
             options = str(sorted(problem.options.items()))
             groups.setdefault((problem.kernel, slug, problem.dtype, options), []).append(place)
-    memory = known if isinstance(known, BestMemory) else None
-    for places in groups.values():
-        for start in range(0, len(places), MAX_SHAPES):
-            current |= _looked_up(session, asked, places[start : start + MAX_SHAPES], memory)
+    is_many = sum(map(len, groups.values())) > LOOKED_UP
+    for (kernel, slug, *_), places in groups.items():
+        is_left = is_many and (kernel, slug) in live
+        left = [place for place in places if not (is_left and _is_noted(memory, *asked[place]))]
+        current |= dict.fromkeys(set(places) - set(left), PENDING)
+        for start in range(0, len(left), MAX_SHAPES):
+            current |= _looked_up(session, asked, left[start : start + MAX_SHAPES], memory)
     return [current[place] for place in range(len(asked))]
+
+
+def _problem(asked: ProblemAnswer) -> Problem | None:
+    """The problem; None where its kernel is not here, or no longer admits it."""
+    kernel = catalogue().by_name.get(asked.kernel)
+    try:
+        return None if kernel is None else kernel.problem(asked.shape, asked.dtype, asked.options)
+    except InvalidProblemError:
+        return None
+
+
+def _is_noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str) -> bool:
+    """Notes that the answer should be computed, where one could be kept."""
+    problem = _problem(asked)
+    return memory is not None and problem is not None and memory.miss(asked.kernel, slug, problem)
+
+
+def _noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str) -> CurrentAnswer | str | None:
+    """What is known of a problem without an answer: why it has none, or that it is being computed; else None."""
+    problem = _problem(asked) if memory is not None else None
+    if memory is None or problem is None:
+        return None
+    if memory.is_awaited(asked.kernel, slug, problem):
+        memory.miss(asked.kernel, slug, problem)  # again: the computation before may have failed
+        return PENDING
+    return memory.refusal(asked.kernel, slug, problem)
 
 
 def _looked_up(
@@ -142,7 +181,7 @@ def _current(
         return CurrentAnswer(answer.match, answer.expected_loss, answer.shipped)
     if memory is None:
         return PENDING
-    refusal = memory.refusal(question.kernel.name, question.device_model, problem)
-    if refusal is None:
-        memory.miss(question.kernel.name, question.device_model, problem)
-    return refusal or PENDING
+    if state is not None:
+        state.keep(problem, None)
+    memory.miss(question.kernel.name, question.device_model, problem)
+    return PENDING

@@ -52,8 +52,8 @@ class ShelfState(NamedTuple):
     shelf: Shelf
     version: Version
 
-    def keep(self, problem: Problem, answer: CachedAnswer | str) -> None:
-        """Keeps an answer, or the error in its place, that was computed from the database as it was at that moment."""
+    def keep(self, problem: Problem, answer: CachedAnswer | str | None) -> None:
+        """Keeps an answer, or what stands for it, that was computed from the database as it was at that moment."""
         self.shelf.keep(problem, answer, self.version)
 
 
@@ -111,11 +111,14 @@ class BestMemory:
             self.miss(shelf.kernel.name, shelf.slug, answer.problem)
         return answer
 
-    def miss(self, kernel: str, device_model: str, problem: Problem) -> None:
-        """Notes that the problem's answer should be computed, without anybody waiting; not where none could be kept."""
+    def miss(self, kernel: str, device_model: str, problem: Problem) -> bool:
+        """Notes that the problem's answer should be computed, without anybody waiting; False where none could be
+        kept.
+        """
         is_kept = self._shelf(kernel, device_model) is not None
         if is_kept and sum(map(len, list(self._missed.values()))) < MOST_MISSED:
             self._missed.setdefault((kernel, device_model), {})[problem] = None
+        return is_kept
 
     def is_predictable(self, kernel: str, device_model: str, problem: Problem) -> bool:
         """Whether it is known here that its answer is no matter of a look-up."""
@@ -126,6 +129,11 @@ class BestMemory:
         """Why the problem has no answer, where that was computed."""
         shelf = self._shelf(kernel, device_model)
         return None if shelf is None else shelf.refusal(problem)
+
+    def is_awaited(self, kernel: str, device_model: str, problem: Problem) -> bool:
+        """Whether the problem's answer is being computed, because no look-up has it."""
+        shelf = self._shelf(kernel, device_model)
+        return shelf is not None and shelf.is_awaited(problem)
 
     def take_missed(self) -> dict[Name, list[Problem]]:
         """The problems noted so, each once, which are then forgotten."""

@@ -65,10 +65,13 @@ FOREIGN = frozenset({Match.TRANSFERRED, Match.DEFAULT})
 
 
 class Computed(NamedTuple):
-    """An answer from the pool, or its error, with the version of the shelf that it was computed from."""
+    """An answer from the pool, or its error, with the version of the shelf that it was computed from.
+
+    None: no look-up answers the problem, and its answer is being computed.
+    """
 
     version: Version
-    answer: CachedAnswer | str
+    answer: CachedAnswer | str | None
 
 
 @dataclass
@@ -127,7 +130,7 @@ class Shelf:
         kind = self._kinds.get((problem.dtype, problem.option_items), -1)
         return not problem.chosen_axes and enough(self._counts[kind])
 
-    def keep(self, problem: Problem, answer: CachedAnswer | str, version: Version) -> None:
+    def keep(self, problem: Problem, answer: CachedAnswer | str | None, version: Version) -> None:
         """Answers so from now on, unless the shelf has changed since that version."""
         computed = Computed(version, answer)
         if not self._is_current(computed):
@@ -145,13 +148,13 @@ class Shelf:
 
     def _is_current(self, computed: Computed) -> bool:
         answer, (own, foreign) = computed.answer, computed.version
-        depends_on_others = isinstance(answer, str) or answer.match in FOREIGN
+        depends_on_others = not isinstance(answer, CachedAnswer) or answer.match in FOREIGN
         return own == self.version[0] and (foreign == self.version[1] or not depends_on_others)
 
     def _computed_for(self, problem: Problem) -> CachedAnswer | None:
         """A prediction from before the last change stands until it is made anew; nothing else does."""
         computed = self._computed.get(problem)
-        if computed is None or isinstance(computed.answer, str):
+        if computed is None or not isinstance(computed.answer, CachedAnswer):
             return None
         is_right = self._is_current(computed) or computed.answer.match is Match.PREDICTED
         return computed.answer if is_right else None
@@ -162,6 +165,11 @@ class Shelf:
         if computed is None or not isinstance(computed.answer, str) or not self._is_current(computed):
             return None
         return computed.answer
+
+    def is_awaited(self, problem: Problem) -> bool:
+        """Whether it was found since the last change that no look-up answers the problem."""
+        computed = self._computed.get(problem)
+        return computed is not None and computed.answer is None and self._is_current(computed)
 
     def _exact(self, problem: Problem) -> list[StoredBest]:
         """The problem's rows, of as many environments; none of those that are just being replaced."""

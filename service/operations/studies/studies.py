@@ -6,7 +6,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import Session, defer, joinedload
@@ -186,6 +186,39 @@ class JobTrials(Answer):
     def total(self) -> int:
         """All trials of the job."""
         return sum(self.outcomes.values())
+
+
+class JobStep(NamedTuple):
+    """A trial of a job that was faster than all before it: which it was, what they had taken together, its time."""
+
+    place: int
+    spent_s: float
+    time_ms: float
+
+
+def job_steps(session: Session, job_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, list[JobStep]]:
+    """The improvements of each of these jobs, and where its last trial lies."""
+    table = models.Trial
+    so_far: dict[str, Any] = {"partition_by": table.job_id, "order_by": table.id}
+    numbered = (
+        select(
+            table.job_id,
+            func.row_number().over(**so_far).label("place"),
+            func.count().over(partition_by=table.job_id).label("last"),
+            func.sum(func.coalesce(table.wall_s, 0)).over(**so_far, rows=(None, 0)).label("spent_s"),
+            func.min(table.time_ms).over(**so_far, rows=(None, 0)).label("best_ms"),
+            func.min(table.time_ms).over(**so_far, rows=(None, -1)).label("before_ms"),
+        )
+        .where(table.job_id.in_(job_ids))
+        .subquery()
+    )
+    of = numbered.c
+    is_step = or_(of.place == of.last, of.before_ms.is_(None), of.best_ms < of.before_ms)
+    query = select(of.job_id, of.place, of.spent_s, of.best_ms).where(of.best_ms.is_not(None), is_step)
+    found: dict[uuid.UUID, list[JobStep]] = defaultdict(list)
+    for job_id, *step in session.execute(query.order_by(of.job_id, of.place)):
+        found[job_id].append(JobStep(*step))
+    return found
 
 
 def job_trials(session: Session, job_id: uuid.UUID) -> JobTrials:

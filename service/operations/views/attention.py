@@ -79,6 +79,8 @@ class AttentionFilter:
     kind: AttentionKind | None = None
     kernel: str | None = None
     device_model: str | None = None
+    least_slowdown: float | None = None
+    """Regressions by less than this share of the time before are left out."""
 
 
 def attention(
@@ -141,7 +143,13 @@ def requested(session: Session, chosen: AttentionFilter) -> list[DemandAnswer]:
 
 def _found(session: Session, chosen: AttentionFilter, known: Answers | None) -> KnownPairs:
     """The problems that pass the filter, the most worthwhile first, and the counts of all kinds."""
-    stored = known_pairs(session, kernel=chosen.kernel, device_model=chosen.device_model, kind=chosen.kind)
+    stored = known_pairs(
+        session,
+        kernel=chosen.kernel,
+        device_model=chosen.device_model,
+        kind=chosen.kind,
+        least_slowdown=chosen.least_slowdown or 0.0,
+    )
     by_place = {(pair.problem_hash, pair.device_model): pair for pair in stored.items}
     gains, new, count = gains_over_default(session), 0, 0
     for row in answered(session, requested(session, chosen), known):

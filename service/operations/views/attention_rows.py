@@ -55,10 +55,15 @@ class KnownPairs:
 
 
 def known_pairs(
-    session: Session, *, kernel: str | None, device_model: str | None, kind: AttentionKind | None = None
+    session: Session,
+    *,
+    kernel: str | None,
+    device_model: str | None,
+    kind: AttentionKind | None = None,
+    least_slowdown: float = 0.0,
 ) -> KnownPairs:
     """Every result and failed job with a reason to look at it; those with a reason of that kind come first."""
-    rows = session.execute(_query(session, kernel, device_model, kind)).all()
+    rows = session.execute(_query(session, kernel, device_model, kind, least_slowdown)).all()
     standing_by_id = standings(session, [row.best_id for row in rows if row.best_id is not None])
     pairs, vain = [], 0
     for row in rows:
@@ -92,7 +97,9 @@ def gains_over_default(session: Session) -> dict[str, float]:
 _IN_DATABASE = tuple(kind for kind in AttentionKind if kind is not AttentionKind.REQUESTED)
 
 
-def _query(session: Session, kernel: str | None, device_model: str | None, kind: AttentionKind | None) -> Any:
+def _query(
+    session: Session, kernel: str | None, device_model: str | None, kind: AttentionKind | None, least_slowdown: float
+) -> Any:
     problem, model, best, trial = models.Problem, models.DeviceModel, models.BestConfiguration, models.Trial
     own = [] if kernel is None else [problem.kernel.has(models.Kernel.name == kernel)]
     # Its id as a number, in every part: joined at the end, the results of all models were judged first.
@@ -103,7 +110,7 @@ def _query(session: Session, kernel: str | None, device_model: str | None, kind:
     unseen = perhaps_improvable(session, current).subquery("unseen")
     holds: dict[AttentionKind | None, ColumnElement[bool]] = {
         AttentionKind.FAILING: failing.c.problem_id.is_not(None),
-        AttentionKind.REGRESSED: cells.c.is_regressed,
+        AttentionKind.REGRESSED: and_(cells.c.is_regressed, cells.c.slowdown >= 1 + least_slowdown),
         AttentionKind.BEHIND: func.coalesce(cells.c.verdict == AgainstLibrary.BEHIND.value, false()),
         AttentionKind.STALE: cells.c.is_stale,
         AttentionKind.IMPROVABLE: unseen.c.id.is_not(None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session, joinedload
@@ -22,8 +23,10 @@ from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.shape_filter import shape_of
 from tilewright.service.operations.studies import studies
+from tilewright.service.operations.studies.studies import JobStep
 from tilewright.service.operations.views.matrix import MOST_COLUMNS
 from tilewright.service.operations.views.matrix_rows import CellAnswer, problem_cells
+from tilewright.service.operations.views.notes import NoteAnswer, notes
 from tilewright.service.store import models
 
 MOST_JOBS, MOST_STUDIES = 10, 20
@@ -50,6 +53,8 @@ class KnownProblem:
     jobs: Sequence[JobAnswer]
     demand: Mapping[str, DemandAnswer]
     served: frozenset[str]
+    steps: Mapping[UUID, Sequence[JobStep]]
+    notes: Sequence[NoteAnswer]
 
 
 def known_problem(session: Session, named: NamedProblem, memory: BestMemory | None) -> KnownProblem:
@@ -62,14 +67,18 @@ def known_problem(session: Session, named: NamedProblem, memory: BestMemory | No
     served = frozenset(device.model for device in registry.devices(session) if device.alive)
     all_models = sorted(registry.device_models(session), key=lambda model: (model.kind == "cpu", model.slug))
     shown = [*sorted({study.device_model for study in own_studies}), *sorted(served), *(m.slug for m in all_models)]
+    own_jobs = [] if row_id is None else jobs.of_problem(session, row_id, MOST_JOBS)
+    winners = history(session, problem_hash).items
     return KnownProblem(
         problem=problem,
         cells=problem_cells(session, problem, row_id, list(dict.fromkeys(shown))[:MOST_COLUMNS], memory),
-        history=history(session, problem_hash).items,
+        history=winners,
         studies=own_studies,
-        jobs=[] if row_id is None else jobs.of_problem(session, row_id, MOST_JOBS),
+        jobs=own_jobs,
         demand={row.device_model: row for row in demand.of_problem(session, problem_hash)},
         served=served,
+        steps=studies.job_steps(session, [job.id for job in own_jobs]),
+        notes=notes(session, sorted({study.id for study in own_studies} | {entry.study_id for entry in winners})),
     )
 
 

@@ -7,6 +7,7 @@ from tilewright.service.store.models.declarative import Base, uuid7
 from tilewright.service.store.models.demand import AskedShelf, Demand
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
+from tilewright.service.store.models.notes import SavedView, StudyNote
 from tilewright.service.store.models.predictors import Predictor
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
 from tilewright.service.store.models.results import BestConfiguration, Trial, TrialRetry
@@ -47,11 +48,13 @@ __all__ = [
     "Overlap",
     "Predictor",
     "Problem",
+    "SavedView",
     "Schedule",
     "ScheduleFire",
     "ScheduleTarget",
     "ScheduledProblem",
     "Study",
+    "StudyNote",
     "Trial",
     "TrialRetry",
     "TuningJob",

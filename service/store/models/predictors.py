@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Index, func
 from sqlalchemy.orm import Mapped, mapped_column
@@ -19,4 +20,6 @@ class Predictor(Base):
     records_hash: Mapped[str] = mapped_column(primary_key=True)
     series: Mapped[str]
     arrays: Mapped[bytes]
+    predictions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    """By problem hash, what was predicted from it."""
     fitted_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -61,7 +61,7 @@ def test_more_than_the_roof_is_explained_where_it_stands(page, commit):
 
     study_id = commit(make)
     for path in ("/results", f"/studies/{study_id}"):
-        assert re.search(r"114\s%(</b>)? <small[^>]*>above it: from the cache", page(path))
+        assert re.search(r"114\s%(</b>|<br>)? <small[^>]*>above it: from the cache", page(path))
 
 
 def test_an_import_is_no_job_that_took_no_time(page, commit):

@@ -205,7 +205,8 @@ def test_kernel_page_shows_declaration_and_source(page, name):
     for variant in declared.variants:
         assert f'id="source-{variant.name}"' in shown
         assert all(f"<code>{parameter.name}</code>" in shown for parameter in variant.parameters)
-    assert "__global__" in shown
+        assert "__global__" in page(f"/kernels/{name}/variants/{variant.name}")
+    assert "no variant" in page(f"/kernels/{name}/variants/none", 404)
     assert name in page("/kernels")
 
 
@@ -216,11 +217,13 @@ def test_kernel_page_shows_declaration_and_source(page, name):
         ("/kernels/nothing", 404, "no kernel"),
         ("/studies/7", 404, "no study"),
         ("/studies/99999999999999999999", 404, "no study"),
-        ("/studies/first", 422, "study_id"),
+        ("/studies/first", 422, "The study id must be a valid integer, not &#39;first&#39;."),
         ("/studies/1?sort=best", 422, "sort"),
         ("/device-models/nvidia-h200?sort=colour", 422, "sort"),
         ("/jobs/0190a5a4-0000-7000-8000-000000000000", 404, "no job"),
-        ("/jobs?state=eaten", 422, "state"),
+        ("/jobs?state=eaten", 422, "The state must be one of"),
+        ("/attention?kind=foo", 422, "The kind must be &#39;failing&#39;"),
+        ("/kernels/gemm/problem", 422, "The shape is missing."),
     ],
 )
 def test_refusals_are_pages(page, commit, path, status, said):

@@ -47,7 +47,7 @@ def test_without_schedules_the_page_leads_to_the_form_and_the_command(page, comm
 def test_schedule_shows_when_what_and_its_next_five_fires(page, schedule_id):
     shown = page("/schedules")
     for part in (
-        "0 30 2 * * *",
+        "<code>30 2 * * *</code>",
         "Europe/Berlin",
         "gemm m=64,n=64,k=64 float32",
         "and 2 more",

@@ -55,3 +55,32 @@ def test_a_regression_raises_its_alert_and_no_state_is_misspelt(samples):
     counts = {s.labels["state"]: s.value for s in samples if s.name == "tilewright_results"}
     assert (counts["regressed"], counts["tuned"]) == (1, 1)
     assert {state for expr in expressions() for state in STATE.findall(expr)} <= counts.keys()
+
+
+LABELS = re.compile(r"by \(([\w, ]+)\)|[{,](\w+)[!=]~?=?\"|(?:\$labels\.|\{\{ ?)([a-z]\w+) ?\}\}")
+"""Labels in an expression, its matchers, or the text beside it."""
+
+OF_PROMETHEUS = {"instance", "job", "le"}
+
+
+def queries() -> list[tuple[str, str]]:
+    """Every query with all the text that names its labels."""
+    rules = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
+    panels = json.loads((FOLDER / "grafana.json").read_text())["panels"]
+    shown = [(rule["expr"], json.dumps(rule["annotations"])) for rule in rules]
+    shown += [(one["expr"], one.get("legendFormat", "")) for panel in panels for one in panel["targets"]]
+    return [(expr, f"{expr} {text}") for expr, text in shown]
+
+
+def test_every_label_that_a_query_names_is_one_of_its_metrics(samples):
+    known: dict[str, set[str]] = {}
+    for sample in samples:
+        known.setdefault(sample.name, set()).update(sample.labels)
+    named = 0
+    for expr, words in queries():
+        own = [known[name] for name in METRIC.findall(expr) if name in known]
+        found = {label for match in LABELS.finditer(words) for part in match.groups("") for label in part.split(", ")}
+        found -= {"", *OF_PROMETHEUS}
+        assert not own or found <= set().union(*own), expr
+        named += len(found)
+    assert named >= 12

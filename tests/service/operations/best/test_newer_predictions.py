@@ -130,3 +130,11 @@ def test_what_was_tuned_when_the_kernel_had_other_axes_is_near_to_nothing(rows, 
     rows.session.get_one(models.Problem, best.problem_id).shape = shape
     rows.session.commit()
     assert ask(rows).match == "default"
+
+
+def test_another_process_predicts_nothing_anew_that_was_stored(rows, tuned, monkeypatch):
+    first = ask(rows)
+    rows.session.commit()
+    monkeypatch.setattr(predictions, "_KEPT", predictions.Predictors())
+    monkeypatch.setattr(Predictor, "__init__", None)
+    assert ask(rows) == first

@@ -1,0 +1,41 @@
+"""Saved views of the dashboard."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from tilewright.service.api.openapi import refuses
+from tilewright.service.api.problem_types import BY_ERROR, INVALID, NOT_FOUND, UNAVAILABLE
+from tilewright.service.errors import CeilingError
+from tilewright.service.operations.answers import Page
+from tilewright.service.operations.requests import ViewName, ViewRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.views import saved
+from tilewright.service.operations.views.saved import ViewAnswer
+
+router = APIRouter(prefix="/v1/views", tags=["views"])
+
+
+@router.get("", operation_id="list_views", responses=refuses(UNAVAILABLE))
+def list_views() -> Page[ViewAnswer]:
+    """Every saved view of the dashboard, by name."""
+    with transaction() as session:
+        return Page(items=saved.saved_views(session))
+
+
+@router.post("", operation_id="save_view", responses=refuses(INVALID, BY_ERROR[CeilingError], UNAVAILABLE))
+def save_view(request: ViewRequest) -> ViewAnswer:
+    """Save an address of the dashboard under a name, in place of the one that had it."""
+    with transaction() as session:
+        return saved.save_view(session, request)
+
+
+@router.delete(
+    "/{name}", operation_id="delete_view", status_code=204, responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE)
+)
+def delete_view(name: Annotated[ViewName, Path(description="A view's name.")]) -> None:
+    """Delete a saved view."""
+    with transaction() as session:
+        saved.delete_view(session, name)
