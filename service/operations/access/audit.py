@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import Field
@@ -39,7 +39,7 @@ class AnsweredRequest(NamedTuple):
 
 def record_requests(session: Session, counts: Mapping[AnsweredRequest, int]) -> None:
     """Adds an entry for each of these requests, with how often it was sent; it names no change."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "actor": request.actor,
             "key_id": request.key_id,
