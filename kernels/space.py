@@ -73,11 +73,13 @@ class Constraint:
 
     `is_thrift`: those that break it are right, only not worth a trial. Of an axis that has its size from the launch
     such constraints apply at the sizes that are measured, and all others at every size.
+    `is_costly`: it looks at launches, which takes as long as all others.
     """
 
     name: str
     holds: Predicate
     is_thrift: bool = False
+    is_costly: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,14 @@ class VariantSpace:
     def violated(self, values: Values, problem: Problem, limits: Limits) -> str | None:
         """The name of the first constraint that these values break, or None."""
         return next((c.name for c in self.constraints if not c.holds(values, problem, limits)), None)
+
+    def admits(self, values: Values, problem: Problem, limits: Limits) -> bool:
+        """Whether they break none, in less time than `violated`."""
+        return all(c.holds(values, problem, limits) for c in self._cheapest_first)
+
+    @cached_property
+    def _cheapest_first(self) -> list[Constraint]:
+        return sorted(self.constraints, key=lambda constraint: constraint.is_costly)
 
 
 @dataclass(frozen=True)

@@ -264,9 +264,9 @@ class Variant:
             dynamic = [step.shared_bytes for step in launches(c, p)]
             return static <= 48 * 1024 and all(static + size <= d.max_shared_bytes for size in dynamic)
 
-        yield Constraint("block fits the device", block_fits)
-        yield Constraint("grid fits the device", grid_fits)
-        yield Constraint("shared memory fits the device", shared_fits)
+        yield Constraint("block fits the device", block_fits, is_costly=True)
+        yield Constraint("grid fits the device", grid_fits, is_costly=True)
+        yield Constraint("shared memory fits the device", shared_fits, is_costly=True)
         if self.workspace_bytes is not no_workspace:
             yield Constraint(
                 "the workspace takes a small part of the memory",

@@ -22,6 +22,7 @@ from tilewright.service.api.middleware.guard import Guard
 from tilewright.service.api.middleware.head import Head
 from tilewright.service.api.middleware.metrics import Meters, Witness
 from tilewright.service.api.missing_answers import MissingAnswers
+from tilewright.service.api.request_record import RequestRecord
 from tilewright.service.api.routes import (
     attention,
     best,
@@ -67,9 +68,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
     sys.setswitchinterval(SWITCH_S)
     address = NotedAddress(settings().data_dir, settings().host, settings().port)
-    background: tuple[Maintenance | WebhookSender | DemandBuffer | BestWatch | MissingAnswers | NotedAddress, ...]
+    background: tuple[
+        Maintenance | WebhookSender | DemandBuffer | BestWatch | MissingAnswers | NotedAddress | RequestRecord, ...
+    ]
     missing = MissingAnswers(app.state.best, app.state.pool)
-    background = (Maintenance(), WebhookSender(), app.state.demand, BestWatch(app.state.best), missing, address)
+    background = (
+        Maintenance(),
+        WebhookSender(),
+        app.state.demand,
+        BestWatch(app.state.best),
+        missing,
+        app.state.record,
+    )
+    if settings().tls_certificate is None:  # else its name is none of this machine's, and launchers need TILEWRIGHT_URL
+        background += (address,)
     for part in background:
         part.start()
     threading.Thread(target=prepare_pages, name="pages", daemon=True).start()
@@ -105,6 +117,7 @@ def create_app() -> FastAPI:
     app.state.answered = answered
     app.state.streams, app.state.demand = Streams(), DemandBuffer()
     app.state.best, app.state.pool = BestMemory(settings().best_kept), BestPool(settings().prediction_processes)
+    app.state.record = RequestRecord()
     app.state.meters, app.state.observer, app.state.results = Meters(), Observer(), ResultTally()
     app.state.meters.gauge("tilewright_best_in_memory", "Best configurations in memory.", app.state.best.__len__)
     waiting: BestPool = app.state.pool
@@ -120,5 +133,5 @@ def create_app() -> FastAPI:
     app.add_middleware(Guard, known=BestDoor(app.state))
     app.add_middleware(ErrorPages, remedies={kind.uri: kind.remedy for kind in problem_types.all_types()})
     app.add_middleware(Head)
-    app.add_middleware(Witness, meters=app.state.meters)
+    app.add_middleware(Witness, meters=app.state.meters, record=app.state.record.note)
     return app

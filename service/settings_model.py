@@ -51,6 +51,13 @@ class Settings(BaseSettings):
         description="Address that browsers use if a proxy stands in front, such as https://tiles.example. "
         "Needs require_keys; its host is allowed.",
     )
+    tls_certificate: Path | None = Field(
+        default=None,
+        description="PEM file with the certificate chain: `tilewright serve` then speaks https alone, without a proxy.",
+    )
+    tls_key: Path | None = Field(
+        default=None, description="PEM file with the certificate's key. If not set: it is in the same file."
+    )
     open_reads: bool = Field(default=False, description="With require_keys: allow reading without a key.")
     requests_per_minute: float = Field(
         default=6000,
@@ -127,6 +134,11 @@ class Settings(BaseSettings):
     )
     samples_kept_days: float | None = Field(
         default=None, gt=0, description="Days for which a trial's single times are kept. If not set: for ever."
+    )
+    record_requests: Literal["changes", "refusals", "all"] = Field(
+        default="changes",
+        description="What the record of changes holds: changes alone, refused requests too, or reads as well. Equal "
+        "requests of two seconds are one entry.",
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="Format of the log: text for people, or one JSON object per line."

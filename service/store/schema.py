@@ -59,6 +59,24 @@ def downgrade(url: str | None = None, revision: str = "base") -> None:
         command.downgrade(_config(connection), revision)
 
 
+def last_step(url: str | None = None) -> str | None:
+    """What `downgrade_last` reverts, in words; None where the tables are not at this version."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    if not at_head(url):
+        return None
+    revision = ScriptDirectory.from_config(_config(None)).get_revision(head())
+    return f"{revision.revision}: {revision.doc}"
+
+
+def downgrade_last(url: str | None = None) -> None:
+    """Reverts the last step of this version's tables, as the version before it has them."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    before = ScriptDirectory.from_config(_config(None)).get_revision(head()).down_revision
+    downgrade(url, str(before))
+
+
 def check(url: str | None = None) -> None:
     """Raises alembic.util.CommandError with the difference where the tables are not what the models declare."""
     from alembic import command  # noqa: PLC0415

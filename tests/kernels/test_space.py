@@ -226,6 +226,16 @@ def test_a_smaller_device_has_a_smaller_space():
         assert variant.shared_bytes(configuration.values, problem) <= 16 * 1024
 
 
+@given(st.randoms(use_true_random=False), st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000))
+def test_what_is_admitted_violates_nothing(chance, m, n, k):
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": m, "n": n, "k": k})
+    for variant in gemm.usable_variants(problem, HOPPER):
+        space = variant.space()
+        values = Values({p.name: chance.choice(p.values) for p in space.parameters})
+        assert space.admits(values, problem, HOPPER) is (space.violated(values, problem, HOPPER) is None)
+
+
 def test_the_violated_constraint_is_named():
     wpt = catalogue().get("gemm").variant("wpt").space()
     values = Values({**wpt.default().values, "TILE_M": 256, "TILE_N": 256, "WPT_M": 1, "WPT_N": 1})

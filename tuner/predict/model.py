@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,12 @@ LEAST = 0.25
 
 AT_ONCE = 1024
 """Rows whose basis is in memory at a time: that of 9,000 rows of gemm takes 120 MB."""
+
+STRIP = 256
+"""Columns of a triangular matrix that are multiplied at a time."""
+
+ROUNDED = 1e-9
+"""By what part a matrix's diagonal is raised where rounding has left it without a root."""
 
 JITTER = 1e-4
 """Added to the prior of each weight: centres that lie together would else make the equations singular."""
@@ -117,8 +124,22 @@ class Smooth:
     def __call__(self, rows: Array) -> tuple[Array, Array]:
         """Its values on these rows, and the standard deviation of each."""
         basis = self.basis(rows)
-        variance = ((basis @ self.inverse) * basis).sum(axis=1)
-        return self.level + basis @ self.weights, np.sqrt(NOISE * np.maximum(variance, 0.0))
+        narrow = basis.astype(np.float32)
+        variance = sum(((narrow[:, begin:] @ strip) ** 2).sum(axis=1, dtype=np.float64) for begin, strip in self._root)
+        return self.level + basis @ self.weights, np.sqrt(NOISE * variance)
+
+    @cached_property
+    def _root(self) -> list[tuple[int, NDArray[np.float32]]]:
+        """The inverse's Cholesky factor: strips of columns, each from the row where it begins to differ from zero.
+
+        Deviations take most of a prediction. Squares cannot cancel, so that single precision is enough for them.
+        """
+        try:
+            root = np.linalg.cholesky(self.inverse)
+        except np.linalg.LinAlgError:  # rounded so that it is not quite positive
+            root = np.linalg.cholesky(self.inverse + ROUNDED * np.diag(np.diag(self.inverse)))
+        narrow = root.astype(np.float32)
+        return [(i, np.ascontiguousarray(narrow[i:, i : i + STRIP])) for i in range(0, len(narrow), STRIP)]
 
     def without(self, rows: Array, values: Array) -> tuple[Array, Array]:
         """The same on some of the fitted rows, as if these had been left out."""

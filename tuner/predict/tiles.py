@@ -17,6 +17,8 @@ Extents = tuple[int, ...]
 LARGEST = 2**14
 """An axis that needs no second tile at this size counts as not divided."""
 
+MOST_SIZES = 4096
+"""Sizes whose problems are kept."""
 
 PROBED = 64
 """A size, and twice it, that tensors are asked about."""
@@ -42,6 +44,7 @@ class Tiles:
     _extents: dict[Configuration, Extents] = field(default_factory=dict)
     _counted_along: dict[Configuration, list[int]] = field(default_factory=dict)  # see `_shared`
     _asked: dict[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
+    _of_sizes: dict[tuple[int, ...], Problem] = field(default_factory=dict)
     _spanned: dict[str, tuple[bool, ...]] = field(default_factory=dict)  # by tensor
 
     def extents(self, problem: Problem, configuration: Configuration) -> Extents:
@@ -62,11 +65,11 @@ class Tiles:
         extents, sizes = self.extents(problem, configuration), [size for _, size in problem.axes]
         members = math.prod(size for _, size in problem.sizes[len(sizes) :])
         count = members * math.prod(self._along(problem, configuration))
-        least = _resized(problem, [1 if tile else size for size, tile in zip(sizes, extents, strict=True)])
+        least = self._resized(problem, [1 if tile else size for size, tile in zip(sizes, extents, strict=True)])
         parts = count * max(1, self._blocks(least, configuration))
         along = enumerate(self._counted_along[configuration])
         runs = [extents[place] if axis == place else extents[place] // extents[axis] for place, axis in along]
-        whole = _resized(problem, [run or size for size, run in zip(sizes, runs, strict=True)])
+        whole = self._resized(problem, [run or size for size, run in zip(sizes, runs, strict=True)])
         return Tiling(count, parts, whole)
 
     def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
@@ -134,6 +137,16 @@ class Tiles:
             middle = (low + high) // 2 if middle > low else low + 1
             low, high = (middle, high) if blocks(middle) <= fewest else (low, middle)
         return low
+
+    def _resized(self, problem: Problem, sizes: Sequence[int]) -> Problem:
+        """As `_resized`; kept, since what problems derive from their sizes takes longer than the look-up."""
+        key = tuple(sizes)
+        made = self._of_sizes.get(key)
+        if made is None:
+            if len(self._of_sizes) >= MOST_SIZES:
+                self._of_sizes.clear()
+            made = self._of_sizes[key] = _resized(problem, sizes)
+        return made
 
     def _sized(self, problem: Problem, *given: tuple[str, int]) -> Problem:
         """The problem of these sizes along these axes, and of size 1 along all others."""

@@ -25,7 +25,6 @@ from tilewright.service.operations.caller import THIS_MACHINE, Caller, Scope
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 
-COOKIE = sessions.COOKIE
 BELIEVED_S = 5.0
 """How long an accepted token is trusted: a key revoked by another process may work here for so long."""
 
@@ -55,7 +54,7 @@ _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
 _ASKING = "/best:batch"
 """The end of the address that is posted to because the question is long; it changes nothing."""
 
-_ADMIN_FOLDERS = ("/v1/keys", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
+_ADMIN_FOLDERS = ("/v1/keys", "/v1/sessions", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
 
 
 def wanted_scope(method: str, path: str) -> Scope:
@@ -84,7 +83,7 @@ class AccessControl:
             return THIS_MACHINE  # a cookie from a time with keys is no matter without them
         path, method = scope["path"], scope["method"]
         address = address_of(scope)
-        token, is_key = _token(headers)
+        token, is_key = _token(scope, headers)
         wanted = wanted_scope(method, path)
         is_open = path in _OPEN or path.startswith(_OPEN_FOLDERS)
         if is_open:
@@ -192,7 +191,7 @@ def _stranger(address: str) -> str:
 
 def is_still_let_in(scope: Request) -> bool:
     """Whether the token that an open request showed is in force still; asks the database."""
-    token, is_key = _token(Headers(scope=scope))
+    token, is_key = _token(scope, Headers(scope=scope))
     return token is None or not (lock_of(scope).needs_key or is_key) or _look_up(token, is_key=is_key) is not None
 
 
@@ -214,7 +213,7 @@ def _look_up(token: str, *, is_key: bool) -> TokenOwner | None:
         return keys.find_key(session, token) if is_key else sessions.find_session(session, token)
 
 
-def _token(headers: Headers) -> tuple[str | None, bool]:
+def _token(scope: Request, headers: Headers) -> tuple[str | None, bool]:
     """The token that a request shows, and whether it is a key's; a header goes before a cookie."""
     given = headers.get("authorization")
     if given is not None:
@@ -222,15 +221,15 @@ def _token(headers: Headers) -> tuple[str | None, bool]:
         if kind.lower() != "bearer" or not token.strip():
             raise refusals.UnknownCallerError("The Authorization header must be `Bearer` followed by a key.")
         return token.strip(), True
-    return session_token(headers), False
+    return session_token(scope["scheme"], headers), False
 
 
-def session_token(headers: Mapping[str, str]) -> str | None:
+def session_token(scheme: str, headers: Mapping[str, str]) -> str | None:
     """The token in the browser's cookie; None without such a cookie."""
     if "cookie" not in headers:
         return None
     try:
-        morsel = SimpleCookie(headers["cookie"]).get(COOKIE)
+        morsel = SimpleCookie(headers["cookie"]).get(sessions.cookie_name(scheme))
     except CookieError:
         return None
     return morsel.value if morsel and morsel.value else None

@@ -125,6 +125,7 @@ class Witness:
 
     app: ASGIApp
     meters: Meters = field(default_factory=Meters)
+    record: Callable[[Scope, str, str, int], None] = lambda *_: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; anything but HTTP passes."""
@@ -149,6 +150,7 @@ class Witness:
             method = scope["method"] if scope["method"] in METHODS else "other"
             route = route_of(scope, status)
             self.meters.note_request(method, route, status, (head_s or ended_s) - began_s)
+            self.record(scope, method, route, status)
             request_log.write(scope, method, route, status, 1e3 * (ended_s - began_s))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
@@ -10,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from tilewright.service.api import refusals
-from tilewright.service.api.middleware.access import COOKIE, address_of, lock_of, session_token
+from tilewright.service.api.middleware.access import address_of, lock_of, session_token
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.problem_types import BY_ERROR, INVALID, UNAVAILABLE
 from tilewright.service.errors import InvalidRequestError, TooManyRequestsError
@@ -18,7 +19,6 @@ from tilewright.service.operations.access import sessions
 from tilewright.service.operations.access.sessions import SignInProblem
 from tilewright.service.operations.requests import SessionRequest
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.settings import settings
 
 router = APIRouter(tags=["access"])
 
@@ -69,18 +69,18 @@ def sign_out(request: Request) -> Response:
 async def _open(key: str, request: Request, response: Response) -> None:
     """Gives the browser a session; raises UnknownCallerError, TooManyRequestsError."""
     token = await lock_of(request.scope).look_up(partial(_new_session, key), address_of(request.scope))
-    before = session_token(request.headers)
+    before = session_token(request.url.scheme, request.headers)
     if before is not None:  # the browser forgets it: nobody else shall find it
         await run_in_threadpool(_end, before, request)
     seconds = int(sessions.LASTS.total_seconds())
-    response.set_cookie(COOKIE, token, max_age=seconds, httponly=True, samesite="strict", secure=_is_secure(request))
+    response.set_cookie(value=token, max_age=seconds, **_cookie(request))
 
 
 def _close(request: Request, response: Response) -> None:
-    token = session_token(request.headers)
+    token = session_token(request.url.scheme, request.headers)
     if token is not None:
         _end(token, request)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=_is_secure(request))
+    response.delete_cookie(**_cookie(request))
 
 
 def _end(token: str, request: Request) -> None:
@@ -90,9 +90,10 @@ def _end(token: str, request: Request) -> None:
         lock_of(request.scope).forget()
 
 
-def _is_secure(request: Request) -> bool:
-    """Whether browsers use https: behind a proxy with TLS their requests arrive here without it."""
-    return (settings().public_url or request.url.scheme).startswith("https")
+def _cookie(request: Request) -> dict[str, Any]:
+    """Name and attributes; behind a proxy with TLS browsers use https, though their requests arrive here without it."""
+    name = sessions.cookie_name(request.url.scheme)
+    return {"key": name, "httponly": True, "samesite": "strict", "secure": name == sessions.HOST_COOKIE}
 
 
 def _new_session(key: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Access keys and the record of changes."""
+"""Access keys, browser sessions and the record of changes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tilewright.service.api.middleware.access import lock_of
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.parameters import PageQuery
 from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
-from tilewright.service.operations.access import audit, keys
+from tilewright.service.operations.access import audit, keys, sessions
 from tilewright.service.operations.access.audit import AuditAnswer
 from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
+from tilewright.service.operations.access.sessions import OpenSession
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import KeyName, KeyRequest, RotationRequest
 from tilewright.service.operations.transaction import transaction
@@ -21,6 +22,7 @@ from tilewright.service.operations.transaction import transaction
 router = APIRouter(prefix="/v1", tags=["access"])
 
 Name = Annotated[KeyName, Path(description="A key's name.")]
+SessionId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="A session's id.", examples=["9f86d081884c7d65"])]
 OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 
 
@@ -64,6 +66,21 @@ def revoke_key(name: Name, request: Request) -> Page[KeyAnswer]:
         revoked = keys.revoke_key(session, name)
     lock_of(request.scope).forget()
     return Page(items=revoked)
+
+
+@router.get("/sessions", operation_id="list_sessions", responses=refuses(UNAVAILABLE))
+def list_sessions() -> Page[OpenSession]:
+    """The browsers that are signed in, the newest first."""
+    with transaction() as session:
+        return Page(items=sessions.open_sessions(session))
+
+
+@router.delete("/sessions/{session_id}", operation_id="end_session", status_code=204, responses=OF_ONE)
+def end_session(session_id: SessionId, request: Request) -> None:
+    """Sign a browser out: at once in this process, within five seconds in the others."""
+    with transaction() as session:
+        sessions.end_session(session, session_id)
+    lock_of(request.scope).forget()
 
 
 @router.get("/audit", operation_id="list_audit_entries", responses=refuses(INVALID, UNAVAILABLE))

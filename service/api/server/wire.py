@@ -142,7 +142,8 @@ def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
             idle.setdefault(one.caller(), []).append(one)
     if not idle:
         return False
-    longest = min(max(idle.values(), key=list.__len__), key=Bounded.idle_since)
+    most = max(idle.values(), key=len)
+    longest = min(most, key=Bounded.idle_since)
     connections.discard(longest)  # at once: it hears of its end only after the others that have just come
     longest.transport.abort()
     return True

@@ -14,7 +14,7 @@ from tilewright.service.cli.output import JsonFlag, data, note, print_facts, pri
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
 from tilewright.service.settings import settings
 
-app = typer.Typer(help="The database: upgrade, current, url, stop, prune.", no_args_is_help=True)
+app = typer.Typer(help="The database: upgrade, downgrade, current, url, stop, prune.", no_args_is_help=True)
 
 
 @app.command()
@@ -28,6 +28,32 @@ def upgrade(as_json: JsonFlag = False) -> None:
         print_json({"at_head": True, "changed": not was_current})
     else:
         note("the database was already up to date" if was_current else "the database is now up to date")
+
+
+@app.command()
+def downgrade(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what goes.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Revert the last step of the tables, for the version before; what only that step's tables hold is lost.
+
+    Stop workers and APIs first and make a backup.
+    """
+    from tilewright.service.store import schema
+
+    step = schema.last_step()
+    if step is None:
+        raise CommandError(
+            "the tables are not at this version, whose last step could be reverted: tilewright db upgrade"
+        )
+    if not yes:
+        raise CommandError(f"this reverts {step} What only its tables hold is lost. Add --yes to do it", ExitCode.USAGE)
+    schema.downgrade_last()
+    if as_json:
+        print_json({"reverted": step})
+    else:
+        note(f"reverted {step} Start the version before; this one needs tilewright db upgrade")
 
 
 @app.command()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import ssl
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,7 +34,7 @@ def choose_address(host: str | None, port: int | None) -> None:
 
 
 def serve(host: HostOption = None, port: PortOption = None) -> None:
-    """Serve the API and the dashboard; needs no GPU."""
+    """Serve the API and the dashboard; needs no GPU. With TILEWRIGHT_TLS_CERTIFICATE by https."""
     end_with_supervisor()
     choose_address(host, port)
     prepare_database()
@@ -40,6 +42,7 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
         from tilewright.service.operations.registry import catalogue
 
         catalogue()  # one that cannot be read ends this command, and not the first request
+    _require_usable_certificate(settings().tls_certificate, settings().tls_key)
     require_free_port(settings().host, settings().port)
     logs.configure()
     import uvicorn
@@ -64,12 +67,26 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
         timeout_graceful_shutdown=5,
         proxy_headers=False,
         server_header=False,
+        ssl_certfile=settings().tls_certificate,
+        ssl_keyfile=settings().tls_key,
     )
     server = uvicorn.Server(config)
     with contextlib.suppress(KeyboardInterrupt):
         server.run()
     if not server.started:
         raise typer.Exit(STARTUP_FAILURE)
+
+
+def _require_usable_certificate(certificate: Path | None, key: Path | None) -> None:
+    if certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise CommandError(
+            f"the certificate {certificate} cannot be used: {error}. TILEWRIGHT_TLS_CERTIFICATE must be a PEM file "
+            "with the chain, TILEWRIGHT_TLS_KEY one with its key"
+        ) from error
 
 
 def worker(

@@ -72,6 +72,8 @@ def up(
 
     if again and tune is None:
         raise CommandError("--again needs --tune KERNEL. Example: --tune gemm --again", ExitCode.USAGE)
+    if settings().tls_certificate is not None:
+        raise CommandError("`up` speaks http to this machine: TILEWRIGHT_TLS_CERTIFICATE is for `tilewright serve`")
     choose_address(host, port)
     first = _first_tuning(tune, shape, dtype, option, JobLimits(trials, seconds))
     require_free_port(settings().host, settings().port)

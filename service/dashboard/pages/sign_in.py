@@ -45,7 +45,7 @@ def sign_in(
 
 def _caller(request: Request) -> Caller | None:
     """The caller of the browser's session; this page is open to all, so the access check has not looked it up."""
-    token = request.cookies.get(sessions.COOKIE)
+    token = request.cookies.get(sessions.cookie_name(request.url.scheme))
     if not token:
         return None
     with transaction() as session:

@@ -7,15 +7,22 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from urllib.parse import urlencode
 
+from pydantic import Field
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.sql import ColumnElement
 
+from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.operations.answers import Answer
+from tilewright.service.settings import settings
 from tilewright.service.store import models
 
 COOKIE = "tilewright_session"
+HOST_COOKIE = f"__Host-{COOKIE}"
+"""Its name under https: browsers take one of such a name from this very host alone, not from its neighbours."""
+
 LASTS = timedelta(hours=12)
 """A working day; then the key must be entered again."""
 
@@ -27,6 +34,11 @@ class SignInProblem(StrEnum):
 
     WRONG_KEY = "wrong-key"
     TOO_OFTEN = "too-often"
+
+
+def cookie_name(scheme: str) -> str:
+    """The name of the cookie for browsers that use `scheme`, or the scheme of the public address where there is one."""
+    return HOST_COOKIE if (settings().public_url or scheme).startswith("https") else COOKIE
 
 
 def own_path(path: str) -> str:
@@ -45,6 +57,9 @@ def sign_in_path(following: str = "/", problem: SignInProblem | None = None) -> 
 class OpenSession(Answer):
     """A browser that is signed in, and until when."""
 
+    id: str = Field(
+        description="The beginning of its token's SHA-256, which lets nobody in.", examples=["9f86d081884c7d65"]
+    )
     key: str
     created_at: datetime
     expires_at: datetime
@@ -53,9 +68,19 @@ class OpenSession(Answer):
 def open_sessions(session: Session) -> list[OpenSession]:
     """The browsers that are signed in, the newest first."""
     row, key = models.BrowserSession, models.ApiKey
-    query = select(key.name.label("key"), row.created_at, row.expires_at).join(key, key.id == row.key_id)
+    query = select(_id_of().label("id"), key.name.label("key"), row.created_at, row.expires_at).join(
+        key, key.id == row.key_id
+    )
     query = query.where(row.expires_at > func.now(), key.revoked_at.is_(None)).order_by(row.created_at.desc())
     return [OpenSession.model_validate(found) for found in session.execute(query)]
+
+
+def end_session(session: Session, session_id: str) -> None:
+    """Ends an open session; raises NotFoundError."""
+    row = models.BrowserSession
+    ended = delete(row).where(_id_of() == session_id, row.expires_at > func.now()).returning(row.token_hash)
+    if session.scalar(ended) is None:
+        raise NotFoundError("open session", session_id)
 
 
 def open_session(session: Session, key_token: str) -> str | None:
@@ -99,3 +124,7 @@ def close_session(session: Session, token: str) -> bool:
     browser = models.BrowserSession
     ended = delete(browser).where(browser.token_hash == keys.hash_of(token)).returning(browser.token_hash)
     return session.scalar(ended) is not None
+
+
+def _id_of() -> ColumnElement[str]:
+    return func.left(models.BrowserSession.token_hash, 16)

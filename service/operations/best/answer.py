@@ -54,7 +54,7 @@ class BestQuery:
         # Lists, not generators: half of the time of an answer that is not exact goes by here.
         if len(space.parameters) != len(given) or False in [given.get(p.name) in p.values for p in space.parameters]:
             return False
-        return space.violated(configuration.values, self.problem, self.limits) is None
+        return space.admits(configuration.values, self.problem, self.limits)
 
     @cached_property
     def usable_variants(self) -> list[Variant]:

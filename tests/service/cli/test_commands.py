@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from tilewright.service.cli.commands import jobs
 from tilewright.service.settings import settings
+from tilewright.service.store import schema
 from tilewright.service.store import session as store_session
 from tilewright.service.store.models import Device, TuningJob
 
@@ -214,6 +215,21 @@ def test_the_database_is_upgraded_once(run, empty_database_url, use_database):
     assert run("db", "upgrade", "--json").json == {"at_head": True, "changed": True}
     assert run("db", "upgrade", "--json").json == {"at_head": True, "changed": False}
     assert run("db", "current").status == 0
+
+
+def test_the_last_step_of_the_tables_is_reverted_and_everything_else_stays(run, use_database, empty_database_url):
+    use_database(empty_database_url)
+    assert run("db", "upgrade").status == 0
+    assert run("keys", "create", "ci").status == 0
+    asked = run("db", "downgrade")
+    assert (asked.status, run("db", "current").status) == (2, 0)
+    assert f"reverts {schema.head()}: " in asked.err
+    assert run("db", "downgrade", "--yes", "--json").json["reverted"].startswith(schema.head())
+    assert run("db", "current").status == 1
+    assert "tilewright db upgrade" in run("db", "downgrade", "--yes").err, "one step only"
+    assert run("db", "upgrade").status == 0
+    schema.check(empty_database_url)
+    assert [one["name"] for one in run("keys", "list", "--json").json["items"]] == ["ci"]
 
 
 def test_a_password_in_the_address_is_not_shown(run, use_database):

@@ -9,7 +9,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.library import LibraryTime
-from tilewright.tuner.predict.model import Smooth
+from tilewright.tuner.predict.model import NOISE, Smooth
 from tilewright.tuner.predict.predictor import FEWEST_SHAPES, Predictor, Record, work_of
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
@@ -264,3 +264,13 @@ def test_a_library_is_called_faster_only_where_it_may_be(records, times, is_fast
 def test_what_either_expectation_may_be_off_is_granted_to_the_library(caution, error, is_behind):
     assert Predictor._may_be_behind(0.9, caution, LibraryTime("made", 1.0, error)) is is_behind
     assert Predictor._may_be_behind(1.0, 0.0, LibraryTime("made", 1.0))
+
+
+def test_deviations_in_single_precision_are_those_of_the_whole_matrix():
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(900, 12))
+    model = Smooth.fit(rows, np.sin(rows).sum(axis=1), groups=[range(6), range(12)])
+    asked = np.concatenate([rows[:50], generator.normal(scale=3.0, size=(50, 12))])
+    basis = model.basis(asked)
+    exact = np.sqrt(NOISE * ((basis @ model.inverse) * basis).sum(axis=1))
+    assert model(asked)[1] == pytest.approx(exact, rel=1e-4)

@@ -93,7 +93,7 @@ def test_a_sessions_token_is_no_key_and_a_key_no_session(keyed, cached):
         assert keyed.get("/v1/kernels", headers={"Cookie": cookie}).status_code == 200
         assert keyed.get("/v1/kernels", **bearer(token)).status_code == 200
     assert keyed.get("/v1/kernels", **bearer(cookie.partition("=")[2])).status_code == 401
-    assert keyed.get("/v1/kernels", headers={"Cookie": f"{access.COOKIE}={token}"}).status_code == 401
+    assert keyed.get("/v1/kernels", headers={"Cookie": f"{sessions.COOKIE}={token}"}).status_code == 401
 
 
 def test_one_name_is_in_force_once(client):

@@ -2,10 +2,11 @@
 
 import pytest
 from caller import Caller
-from keyed import key
+from keyed import bearer, key
 from sqlalchemy import func, select
 
 from tilewright.service.app import create_app
+from tilewright.service.operations.caller import Scope
 from tilewright.service.settings import settings
 from tilewright.service.settings_model import Settings
 from tilewright.service.store import models
@@ -87,8 +88,12 @@ def test_behind_tls_at_a_public_address_the_cookie_is_secure_and_the_host_allowe
     proxied = {"Host": "tiles.example", "Origin": "https://tiles.example", "X-Forwarded-For": "203.0.113.9"}
     led = behind.post("/sign-in", data={"key": key()}, headers=proxied)
     assert (led.status_code, led.headers["location"]) == (303, "/")
-    assert "Secure" in led.headers["set-cookie"]
-    session = led.headers["set-cookie"].split(";")[0]
+    session, *attributes = led.headers["set-cookie"].split("; ")
+    assert session.startswith("__Host-tilewright_session=tw_")
+    assert {"Secure", "Path=/", "HttpOnly"} <= set(attributes)
+    assert not any(attribute.startswith("Domain") for attribute in attributes)
+    plain = {"Cookie": session.removeprefix("__Host-")}
+    assert behind.get("/v1/kernels", headers=proxied | plain).status_code == 401, "a neighbour's page could have set it"
     shown = behind.get("/demand", headers=proxied | {"Cookie": session}).text
     assert "https://tiles.example/v1/kernels/gemm/best" in shown
 
@@ -110,3 +115,19 @@ def test_a_session_ends_when_its_browser_signs_out(keyed):
     assert keyed.request("DELETE", "/v1/session", headers=cookie).status_code == 204
     with session_scope() as session:
         assert session.scalar(select(func.count()).select_from(models.BrowserSession)) == 0
+
+
+def test_an_admin_ends_one_session_of_several_at_once(keyed):
+    boss = bearer(key("boss", scope=Scope.ADMIN))
+    cookies = []
+    for _ in range(2):
+        made = keyed.post("/v1/session", json={"key": key(f"guest-{len(cookies)}")}).headers["set-cookie"]
+        cookies.append({"headers": {"Cookie": made.split(";")[0]}})
+    listed = keyed.get("/v1/sessions", **boss).json()["items"]
+    assert [one["key"] for one in listed] == ["guest-1", "guest-0"]
+    assert keyed.get("/v1/sessions", **cookies[0]).status_code == 403
+    ended = f"/v1/sessions/{listed[0]['id']}"
+    assert f'hx-delete="{ended}"' in keyed.get("/access", **boss).text
+    assert [keyed.get("/v1/kernels", **one).status_code for one in cookies] == [200, 200]
+    assert [keyed.request("DELETE", ended, **boss).status_code for _ in range(2)] == [204, 404]
+    assert [keyed.get("/v1/kernels", **one).status_code for one in cookies] == [200, 401]

@@ -7,7 +7,7 @@ import pytest
 from keyed import bearer, key
 
 from tilewright.service.api.middleware import access
-from tilewright.service.operations.access import keys
+from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.caller import Caller as CallerOfKey
 from tilewright.service.operations.caller import Scope
 
@@ -66,6 +66,6 @@ def test_a_token_is_looked_up_again_once_its_end_has_come(keyed, monkeypatch, en
 def test_signing_out_without_a_session_has_nobody_looked_up_again(keyed, monkeypatch):
     of = bearer(key())
     assert keyed.get("/v1/kernels", **of).status_code == 200
-    keyed.request("DELETE", "/v1/session", headers={"Cookie": f"{access.COOKIE}=tw_nobody"})
+    keyed.request("DELETE", "/v1/session", headers={"Cookie": f"{sessions.COOKIE}=tw_nobody"})
     monkeypatch.setattr(access, "_look_up", None)
     assert keyed.get("/v1/kernels", **of).status_code == 200
