@@ -127,6 +127,8 @@ class _Record:
             self._notes.append(OF_DEFAULT)
         values = (f"{one.triton_name}: {', '.join(map(str, one.values))}" for one in launches.parameters)
         self._notes.append(f"parameters, some of their values proposed: {'; '.join(values)}")
+        if any("maxnreg" in one for one in self._row["triton"].get("configs") or ()):
+            self._notes.append("maxnreg is no parameter: the compiler decides on registers")
         if has_starts:
             self._notes.append(f"the program's own configurations are in {STARTS}: give them to `tune` by --start")
         columns = list(sizes.axes.values())
