@@ -6,10 +6,10 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.store import models
 
 
-def tune_four(rows, **of):
-    """Enough tuned shapes to predict from; the bests, whose configuration is the fastest of each. `of` goes to each."""
+def tune_four(rows):
+    """Enough tuned shapes to predict from; the bests, whose configuration is the fastest of each."""
     tried = [Configuration.of("naive", {"BLOCK_X": x, "BLOCK_Y": y}) for x in (16, 32, 64) for y in (2, 4, 8)]
-    bests = [rows.best(SHAPE | {"m": m}, time_ms=m / 100, **of) for m in (256, 512, 1024, 2048)]
+    bests = [rows.best(SHAPE | {"m": m}, time_ms=m / 100) for m in (256, 512, 1024, 2048)]
     for best in bests:
         trial = rows.trial_of(best)
         study = rows.session.get_one(models.Study, trial.study_id)

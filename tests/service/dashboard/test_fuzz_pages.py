@@ -38,6 +38,7 @@ def test_no_address_fails_a_page_or_tells_of_the_inside(client, commit, route, t
         "study_id": str(best.study_id),
         "number": "0",
         "table_id": "1",
+        "variant": "naive",
     }
     named = [field.name for field in route.dependant.path_params]
     asked = {field.alias: right[field.alias] for field in route.dependant.query_params if field.alias in right}
