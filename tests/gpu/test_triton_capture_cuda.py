@@ -24,7 +24,7 @@ pytest.importorskip("triton")
 pytest.importorskip("torch")
 
 APP = Path(__file__).parents[1] / "tuner" / "capture" / "triton_app.py"
-NAMES = ("matmul", "softmax", "summed")
+NAMES = ("matmul", "softmax", "summed", "masked")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def folders(captured, tmp_path_factory):
 
 def test_launches_are_counted_and_timed_without_those_of_the_search(captured):
     calls = {row["name"]: row["calls"] for row in captured.launches}
-    assert calls == {"matmul": 1, "matmul_2": 1, "softmax": 3, "summed": 1}
+    assert calls == {"matmul": 1, "matmul_2": 1, "softmax": 3, "summed": 1, "masked": 1, "masked_2": 1}
     assert all(0 < row["time_ms"] / row["calls"] < 50 for row in captured.launches)  # compiling is not part of it
 
 

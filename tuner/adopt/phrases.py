@@ -35,14 +35,14 @@ def made(name: str, contents: Mapping[str, Any], shape: str) -> str | None:
 def _drawn_whole(contents: Mapping[str, Any], shape: str) -> str:
     """An expression that makes whole numbers, or draws from a few."""
     match contents:
-        case {"kind": "integers", "low": low, "high": high}:
-            return f"generator.integers({low}, {high}, {shape}, endpoint=True)"
-        case {"kind": "choice", "values": values}:
-            return f"generator.choice([{', '.join(map(number, values))}], {shape})"
-        case {"kind": "permutation"}:
-            return f"generator.permutation(math.prod({shape})).reshape({shape})"
-        case {"kind": "places"}:
-            return f"np.arange(math.prod({shape})).reshape({shape})"
+        case {"kind": "integers", "low": low, "high": high, "dtype": dtype}:
+            return f"generator.integers({low}, {high}, {shape}, np.{dtype}, endpoint=True)"
+        case {"kind": "choice", "values": values, "dtype": dtype}:
+            return f"generator.choice(np.array([{', '.join(map(number, values))}], np.{dtype}), {shape})"
+        case {"kind": "permutation", "dtype": dtype}:
+            return f"generator.permutation(math.prod({shape})).astype(np.{dtype}).reshape({shape})"
+        case {"kind": "places", "dtype": dtype}:
+            return f"np.arange(math.prod({shape}), dtype=np.{dtype}).reshape({shape})"
     raise ValueError(contents)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -115,3 +116,9 @@ def test_what_is_looked_for_belongs_to_the_service_and_not_to_an_application():
     extra = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"]["service"]}
     assert {name.replace("_", "-") for name in cli.SERVICE} <= extra
     assert {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]} == {"ml_dtypes", "numpy", "platformdirs"}
+
+
+def test_a_program_is_run_and_its_exit_code_passed_on(capsys):
+    assert light.main(["run", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert light.main(["run"]) == ExitCode.USAGE
+    assert "a program stands behind --: tilewright run -- python app.py" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def captured(tmp_path_factory):
 def adopted(captured, tmp_path_factory):
     """A folder of each kernel."""
     target = tmp_path_factory.mktemp("made")
-    return {name: adopt_launch(captured, name, target=target) for name in ("matmul", "softmax", "summed")}
+    return {name: adopt_launch(captured, name, target=target) for name in ("matmul", "softmax", "summed", "masked")}
 
 
 def kernel_of(adopted: Adopted):
@@ -62,7 +62,7 @@ def default_is_right(kernel, shape):
 
 def test_launches_of_the_program_are_counted_and_those_of_a_search_are_not(captured):
     calls = {row["name"]: row["calls"] for row in captured.launches}
-    assert calls == {"matmul": 1, "matmul_2": 1, "softmax": 3, "summed": 1}
+    assert calls == {"matmul": 1, "matmul_2": 1, "softmax": 3, "summed": 1, "masked": 1, "masked_2": 1}
     assert sum(row["share"] for row in captured.launches) == pytest.approx(1)
     matmul = captured.launch("matmul")
     assert matmul["constexprs"]["BLOCK_M"] == 32
@@ -117,7 +117,12 @@ def test_heuristics_and_what_the_call_gives_are_compiled_in(adopted):
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("matmul", {"m": 33, "n": 17, "k": 40}), ("softmax", {"out_0": 3, "n_cols": 70}), ("summed", None)],
+    [
+        ("matmul", {"m": 33, "n": 17, "k": 40}),
+        ("softmax", {"out_0": 3, "n_cols": 70}),
+        ("summed", None),
+        ("masked", {"n": 70, "rows": 2}),
+    ],
 )
 def test_adopted_kernels_compute_alike_in_other_configurations(adopted, name, shape):
     kernel = kernel_of(adopted[name])
@@ -145,6 +150,17 @@ def test_they_compile_for_a_gpu(adopted):
     space = kernel.space(kernel.problem({"m": 64, "n": 64, "k": 70}), limits_of((9, 0)))
     work = Compilation.of(kernel, space.problem, kernel.default_configuration(space), "sm_90", "nvrtc")
     assert compiled_apart(work).resources.registers > 0
+
+
+def test_truth_values_gaps_none_and_types_are_taken_over(adopted):
+    kernel = kernel_of(adopted["masked"])
+    problem = kernel.problem({"n": 50, "rows": 3})
+    arguments = {one.name: one for one in kernel.arguments}
+    assert [*arguments] == ["x", "mask", "out", "n", "stride"]
+    assert arguments["x"].layout(problem).strides == (100, 1)
+    assert (arguments["mask"].dtype, arguments["mask"].triton) == ("uint8", "i1")
+    definitions = kernel.definitions(problem, kernel.variants[0].space().default())
+    assert (definitions["bias"], definitions["KIND"], definitions["ROWS"]) == ("None", "fp16", "3")
 
 
 def test_contents_on_request_are_inputs_and_reference(tmp_path, monkeypatch):

@@ -104,6 +104,17 @@ def summed(x, places, total, n, factor, B: tl.constexpr, ATOMIC: tl.constexpr):
         tl.store(total, part)
 
 
+@triton.jit
+def masked(x, mask, bias, out, n, stride, ROWS: tl.constexpr, KIND: tl.constexpr, BLOCK_SIZE: tl.constexpr = 64):
+    row = tl.program_id(1)
+    place = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    chosen = tl.load(mask + place, mask=place < n, other=0)
+    value = tl.load(x + row * stride + place, mask=(place < n) & chosen, other=0.0)
+    if bias is not None:
+        value += tl.load(bias + place, mask=place < n)
+    tl.store(out + row * n + place, tl.where(~chosen, -1.0, value).to(KIND), mask=place < n)
+
+
 def multiply(m, n, k):
     a, b = torch.randn(m, k, device=DEVICE), torch.randn(n, k, device=DEVICE).t()
     c = torch.empty(m, n, device=DEVICE)
@@ -127,6 +138,13 @@ def main():
     wide = torch.randn(300, device=DEVICE)
     summed[lambda meta: (triton.cdiv(1000, meta["B"]),)](wide, places, total, 1000, 2.0)
     torch.testing.assert_close(total[0], 2 * wide[places.long()].sum(), atol=1e-3, rtol=1e-4)
+    for rows, n in ((3, 200), (5, 333)):
+        x, mask = torch.randn(rows, 2 * n, device=DEVICE)[:, :n], torch.rand(n, device=DEVICE) > 0.5
+        y = torch.empty(rows, n, dtype=torch.float16, device=DEVICE)
+        masked[lambda meta: (triton.cdiv(n, meta["BLOCK_SIZE"]), rows)](  # noqa: B023
+            x, mask, None, y, n, x.stride(0), ROWS=rows, KIND=tl.float16
+        )
+        torch.testing.assert_close(y.float(), torch.where(mask, x, -1.0), atol=1e-3, rtol=1e-3)
     config = matmul.best_config
     print("searches", timed.count, "blocks", config.kwargs["BLOCK_M"], "warps", config.num_warps)
 

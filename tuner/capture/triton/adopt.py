@@ -215,7 +215,8 @@ class _Record:
         numbers = np.load(self._folder / sample)
         contents = contents_of(numbers, layout.elements, file)
         if contents["kind"] == "file" and len(layout.shape) != 1:
-            return {"kind": "integers", "low": int(numbers.min()), "high": int(numbers.max())}, None
+            low, high = int(numbers.min()), int(numbers.max())
+            return {"kind": "integers", "low": low, "high": high, "dtype": numbers.dtype.name}, None
         return contents, None
 
 

@@ -24,13 +24,13 @@ def contents_of(sample: NDArray[Any], elements: int, file: Path) -> dict[str, An
         return {"kind": "full", "value": flat[0].item(), "dtype": flat.dtype.name}
     is_whole, is_sorted = flat.size == elements, bool((flat[1:] >= flat[:-1]).all())
     if is_whole and values.size == flat.size == elements and values[0] == 0 and values[-1] == elements - 1:
-        return {"kind": "places" if is_sorted else "permutation"}
+        return {"kind": "places" if is_sorted else "permutation", "dtype": flat.dtype.name}
     if is_sorted and is_whole and values.size > 2:  # offsets of parts, such as cu_seqlens
         np.save(file, flat)
         return {"kind": "file", "file": file.name}
     if values.size <= FEW_VALUES:
-        return {"kind": "choice", "values": values.tolist()}
-    return {"kind": "integers", "low": int(values[0]), "high": int(values[-1])}
+        return {"kind": "choice", "values": values.tolist(), "dtype": flat.dtype.name}
+    return {"kind": "integers", "low": int(values[0]), "high": int(values[-1]), "dtype": flat.dtype.name}
 
 
 def _numbers(sample: NDArray[Any]) -> dict[str, Any]:
@@ -55,4 +55,4 @@ def _few(flat: NDArray[Any], values: NDArray[Any]) -> dict[str, Any]:
         return {"kind": "full", "value": float(values[0]), "dtype": flat.dtype.name}
     if not values.size:
         return {"kind": "normal", "mean": 0, "deviation": 1}
-    return {"kind": "choice", "values": [float(one) for one in values]}
+    return {"kind": "choice", "values": [float(one) for one in values], "dtype": flat.dtype.name}
