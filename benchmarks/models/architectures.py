@@ -144,7 +144,7 @@ def of_population(kind: str) -> Callable[[int, torch.dtype], Built]:
 
 
 def inputs_of(model: Any, batch: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """128 tokens, an image, or sound, by the names of its `forward`; a part of several has all of them."""
+    """128 tokens, an image, or sound: what the model calls its main input, and tokens for a decoder."""
     config = model.config
     parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
     names = inspect.signature(model.forward).parameters
@@ -156,15 +156,20 @@ def inputs_of(model: Any, batch: int, dtype: torch.dtype) -> dict[str, torch.Ten
 
     tokens = torch.randint(3, first("vocab_size", default=1000), (batch, 128))
     size, channels = first("image_size", default=224), first("num_channels", default=3)
-    length = 2 * first("max_source_positions", default=512)
+    length, features = 2 * first("max_source_positions", default=512), first("num_mel_bins", default=80)
+    sound = torch.randn(batch, features, length, dtype=dtype)
+    if first("input_feat_per_channel", default=0):  # frames behind one another
+        sound = torch.randn(batch, 1024, first("input_feat_per_channel", default=80), dtype=dtype)
+    channel = (1,) if config.model_type.startswith("omniasr") else ()  # which has sound as a signal of one channel
     known = {
         "input_ids": tokens,
         "decoder_input_ids": tokens[:, :32],
         "pixel_values": torch.randn(batch, channels, size, size, dtype=dtype),
-        "input_features": torch.randn(batch, first("num_mel_bins", "input_feat_per_channel", default=80), length),
-        "input_values": torch.randn(batch, 16000, dtype=dtype),
+        "input_features": sound,
+        "input_values": torch.randn(batch, *channel, 16000, dtype=dtype),
     }
-    return {name: one for name, one in known.items() if name in names}
+    wanted = {model.main_input_name, "decoder_input_ids"} & names.keys()
+    return {name: one for name, one in known.items() if name in wanted}
 
 
 FP32, BF16 = torch.float32, torch.bfloat16
