@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Chaos:
         self.callers.stop()
         self._keep_looking(CALM_S)
         settling = time.monotonic()
+        self._until(self._in_time, SETTLE_S, "schedules never caught up")
         paused_at = self._pause([schedule.id for _, schedule in made])
         self._until(self._nothing_open, SETTLE_S, "jobs never ended")
         with self.world.fleet.session() as session:
@@ -130,6 +131,13 @@ class Chaos:
             open_jobs = select(func.count()).where(models.TuningJob.state.in_(invariants.OPEN))
             entries = text("SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')")
             return session.scalar(open_jobs) == 0 and session.scalar(entries) == 0
+
+    def _in_time(self) -> bool:
+        """Whether all due times but those of this second are dealt with: paused schedules drop what is late."""
+        with self.world.fleet.session() as session:
+            next_at = func.min(models.Schedule.next_at)
+            late = select(next_at < func.clock_timestamp() - timedelta(seconds=1)).where(models.Schedule.enabled)
+            return not session.scalar(late)
 
     def _pause(self, ids: list[int]) -> datetime:
         with self.world.fleet.session() as session:
