@@ -69,7 +69,7 @@ def net():
 
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
-QUICK = {"rounds": 15, "compiles": None}
+QUICK = {"rounds": 15, "compiles": None, "limit_s": 300}  # cold and under load: kernels are compiled first
 
 
 def winning(net, **named):

@@ -60,7 +60,7 @@ def test_a_replaced_model_runs_replaced_at_any_length(any_size):
     model, x = Layer().eval(), torch.randn(2, 3, 8)
     samples = [x, torch.randn(1, 7, 8), torch.randn(3, 2, 8)]
     plain = {one: model(one) for one in samples}
-    result = tw.accelerate(model, samples=samples, rounds=7, compiles=None)
+    result = tw.accelerate(model, samples=samples, rounds=7, compiles=None, limit_s=300)
     assert result.is_applied, str(result)
     assert any(one.any_rows for one in result.stands)
     assert not any("TILEWRIGHT_ANY_SIZE" in one for one in result.remarks)
@@ -74,7 +74,7 @@ def test_a_replaced_model_runs_replaced_at_any_length(any_size):
 def test_the_other_samples_are_told_that_they_run_as_pytorchs_own(any_size, tmp_path):
     tw.use(Runtime(answers=AnswerCache(tmp_path / "answers")))
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).eval()
-    result = tw.accelerate(model, torch.randn(6, 8), samples=[torch.randn(3, 8)], rounds=7, compiles=None)
+    result = tw.accelerate(model, torch.randn(6, 8), samples=[torch.randn(3, 8)], rounds=7, compiles=None, limit_s=300)
     assert result.is_applied, str(result)
     assert "TILEWRIGHT_ANY_SIZE=1" in str(result)
     assert not any(one.any_rows for one in result.stands)
@@ -89,14 +89,16 @@ def test_a_sample_that_comes_out_wrong_leaves_the_model_as_it_was(any_size, monk
     monkeypatch.setattr(plans.Plans, "run", run)
     model = nn.Sequential(nn.Linear(8, 8)).eval()
     with pytest.warns(tw.AccelerationWarning, match="with sample 2 the model's output is off by"):
-        result = tw.accelerate(model, torch.randn(6, 8), samples=[torch.randn(3, 8)], rounds=7, compiles=None)
+        result = tw.accelerate(
+            model, torch.randn(6, 8), samples=[torch.randn(3, 8)], rounds=7, compiles=None, limit_s=300
+        )
     assert not result.is_applied
     assert type(model[0]) is nn.Linear
 
 
 def test_a_lock_says_which_replacements_take_any_number_of_rows(any_size, tmp_path):
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).eval()
-    result = tw.accelerate(model, torch.randn(6, 8), rounds=7, compiles=None)
+    result = tw.accelerate(model, torch.randn(6, 8), rounds=7, compiles=None, limit_s=300)
     assert result.is_applied, str(result)
     stated = json.loads(result.save(tmp_path / "tilewright.lock").read_text())["replacements"]
     assert all(one["any_rows"] for one in stated)

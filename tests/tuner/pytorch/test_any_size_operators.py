@@ -73,7 +73,7 @@ def test_a_lock_holds_for_all_sizes_in_its_ranges(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, torch.no_grad():
         patch.setattr(torch.nn.Linear, "forward", slow)
-        result = tw.accelerate(model, torch.randn(6, 40), rounds=15, compiles=None)
+        result = tw.accelerate(model, torch.randn(6, 40), rounds=15, compiles=None, limit_s=300)
     assert result.is_applied, str(result)
     path = result.save(tmp_path / "tilewright.lock")
     (kept,) = json.loads(path.read_text())["tables"]

@@ -36,7 +36,7 @@ def model():
 
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
-QUICK = {"rounds": 7, "compiles": None}
+QUICK = {"rounds": 7, "compiles": None, "limit_s": 300}  # cold and under load: kernels are compiled first
 
 
 def decided_anew(monkeypatch):
@@ -139,13 +139,13 @@ def test_another_process_of_the_same_program_decides_in_a_moment(tmp_path):
 
 
 def test_torch_compiles_ways_are_the_first_to_be_left_out(slow_linear, monkeypatch):
-    monkeypatch.setattr(judge, "LEAST_COMPILING_S", 30.0)  # there is less once operators have been compared
+    monkeypatch.setattr(judge, "LEAST_COMPILING_S", 300.0)  # there is less once operators have been compared
     called = []
-    result = tw.accelerate(model(), X, rounds=5, compiles=called.append)
+    result = tw.accelerate(model(), X, rounds=5, limit_s=300.0, compiles=called.append)
     assert result.is_applied, str(result)
     assert not called
     assert "torch.compile's ways are left out: " in str(result)
-    assert "of limit_s=30 were left for it. Give more." in str(result)
+    assert "of limit_s=300 were left for it. Give more." in str(result)
 
 
 def test_a_compiler_that_takes_too_long_is_stopped(slow_linear, monkeypatch):
@@ -156,15 +156,15 @@ def test_a_compiler_that_takes_too_long_is_stopped(slow_linear, monkeypatch):
             pass
 
     begun = time.perf_counter()
-    result = tw.accelerate(model(), X, rounds=5, limit_s=10.0, compiles=compiles)
-    assert time.perf_counter() - begun < 60
+    result = tw.accelerate(model(), X, rounds=5, limit_s=20.0, compiles=compiles)
+    assert time.perf_counter() - begun < 120
     assert result.is_applied, str(result)
     assert "torch.compile's ways are left out: it took more than" in str(result)
     assert can_stop()
 
 
 def test_operators_that_there_is_no_time_for_are_left_as_they_are():
-    result = tw.accelerate(model(), X, limit_s=0.0, **QUICK)
+    result = tw.accelerate(model(), X, **(QUICK | {"limit_s": 0.0}))
     assert not result.is_applied
     assert {one.reason for one in result.candidates} >= {
         "limit_s=0 was over before it was compared; others take longer"

@@ -64,7 +64,7 @@ def slow(monkeypatch):
 
 def test_a_model_whose_owner_allows_it_has_weights_of_8_bits_and_is_what_it_was_when_that_is_undone(slow, tmp_path):
     expected, state = slow(X), copy.deepcopy(slow.state_dict())
-    result = tw.accelerate(slow, X, weights="int8", rounds=7, compiles=None)
+    result = tw.accelerate(slow, X, weights="int8", rounds=7, compiles=None, limit_s=300)
     assert [type(one) for one in (slow[0], slow[2])] == [quantised.QuantisedLinear] * 2, str(result)
     assert 0 < result.verdict.error.whole <= result.verdict.allowed.whole == 0.05
     assert "int8 in 0 and 1 more" in str(result)

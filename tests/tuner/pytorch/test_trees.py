@@ -211,7 +211,7 @@ def test_a_model_with_a_cache_is_accelerated_and_the_cache_stays_its_owners(monk
     model(torch.randn(2, 4, 8), cache)
     before, expected = again(cache), model(x, again(cache))
     with warnings.catch_warnings(action="ignore"):  # that nothing can be fused
-        result = tw.accelerate(model, (x, cache), rounds=7, compiles=None)
+        result = tw.accelerate(model, (x, cache), rounds=7, compiles=None, limit_s=300)
     assert result.is_applied, str(result)
     torch.testing.assert_close(kept(cache), kept(before), rtol=0, atol=0)
     found = model(x, cache)

@@ -22,16 +22,16 @@ WEIGHING = 0.5
 """Of the time that is left, for operators by themselves."""
 
 
-def _expected_ms(candidate: Candidate) -> float:
-    """By what is known of it, in one run."""
-    choice = candidate.choice
-    return candidate.site.calls * ((choice.time_ms if choice else None) or 0.0)
+def _expected(candidate: Candidate) -> tuple[float, int]:
+    """Milliseconds of one run, by what is known of it, and the calls in it."""
+    choice, calls = candidate.choice, candidate.site.calls
+    return calls * ((choice.time_ms if choice else None) or 0.0), calls
 
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
     """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
     pace, left_s = judge.pace, judge.pace.left_s
-    waiting = sorted((one for one in result.candidates if not one.reason), key=_expected_ms)
+    waiting = sorted((one for one in result.candidates if not one.reason), key=_expected)
     for place, one in enumerate(reversed(waiting)):
         pace.tell(f"{place} of {len(waiting)} operators compared")
         if pace.left_s <= (1 - WEIGHING) * left_s:
