@@ -120,7 +120,7 @@ def test_a_fusion_that_fails_costs_that_fusion_only(monkeypatch):
     plain, gelu = fused_code.Code, nn.GELU.forward
     monkeypatch.setattr(fused_code, "Code", code)
     monkeypatch.setattr(nn.GELU, "forward", lambda self, x: gelu(self, sum([x * 0] * 1000, x)))
-    result = tw.accelerate(Both(), X, compiles=None)
+    result = tw.accelerate(Both(), X, compiles=None, limit_s=300)
     reasons = {one.site.fusion.split()[0]: one.reason for one in result.candidates if one.site.fusion}
     assert reasons["gelu(linear)"] == "", str(result)
     assert reasons["tanh(linear)"] != ""
@@ -238,7 +238,7 @@ def test_a_fusion_that_wins_is_taken_saved_and_undone(monkeypatch, tmp_path):
     monkeypatch.setattr(nn.GELU, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU()).eval()
     expected = model(X)
-    result = tw.accelerate(model, X, compiles=None)
+    result = tw.accelerate(model, X, compiles=None, limit_s=300)
     assert "gelu(linear) in the model" in [one.site.words for one in result.replaced], str(result)
     torch.testing.assert_close(model(X), expected)
     path = result.save(tmp_path / "tilewright.lock")
