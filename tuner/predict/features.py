@@ -57,10 +57,12 @@ class Features:
 
     _facts: dict[Problem, ProblemFacts] = field(default_factory=dict, compare=False, repr=False)
 
+    shared_tiles: Tiles | None = field(default=None, compare=False, repr=False)  # of other predictors
+
     @cached_property
     def tiles(self) -> Tiles:
         """How the kernel divides the problem into tiles."""
-        return Tiles(self.kernel)
+        return self.shared_tiles or Tiles(self.kernel)
 
     def rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         """A row a configuration: the shape, the launch, the tiles and the parameters, most as powers of two."""

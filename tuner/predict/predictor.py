@@ -23,6 +23,7 @@ from tilewright.tuner.predict.features import Features, sizes_of, work_of
 from tilewright.tuner.predict.library import LibraryFit, LibraryTime, LibraryTimes
 from tilewright.tuner.predict.model import CENTRES, Smooth
 from tilewright.tuner.predict.registers import RegisterEstimate
+from tilewright.tuner.predict.tiles import Tiles
 
 FEWEST_SHAPES = 4
 """Tuned shapes below which nothing is predicted: leaving one out must leave some."""
@@ -123,9 +124,17 @@ class Fit:
 class Predictor:
     """Predictions for one kernel, dtype and set of options on one device model."""
 
-    def __init__(self, kernel: Kernel, limits: Limits, records: Sequence[Record], fit: Fit | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        limits: Limits,
+        records: Sequence[Record],
+        fit: Fit | None = None,
+        tiles: Tiles | None = None,
+    ) -> None:
         """Fits to the records, or takes what `fit` holds of an earlier time with the same records.
 
+        `tiles`: those of other predictors of the same kernel, dtype and options; to find them is most of a fit.
         Raises ValueError where there are fewer than FEWEST_SHAPES with a measured trial.
         """
         self._kernel = kernel
@@ -135,7 +144,8 @@ class Predictor:
         if not enough(len(self._records)):
             raise ValueError(f"{len(self._records)} tuned shapes are too few to predict from")
         registers = {c: count for record in reversed(self._records) for c, count in record.registers.items()}
-        self._features = Features(kernel, limits, registers, None if fit is None else fit.registers)
+        estimate = None if fit is None else fit.registers
+        self._features = Features(kernel, limits, registers, estimate, shared_tiles=tiles)
         self._shapes = np.array([self._log_shape(record.problem) for record in self._records])
         # Beyond the tuned shapes the function goes on as it rose between them; no device does.
         self._highest_rate = min(math.log(r.best_ms / work_of(kernel, r.problem)) for r in self._records)

@@ -6,6 +6,7 @@ enqueued, so that its time has nothing of the host in it.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +60,7 @@ class Turns:
     ) -> None:
         self.ours = ours
         self._pytorch, self._prefers_ours, self._decided, self._event = pytorch, prefers_ours, decided, event
-        self._loading = threading.Thread(target=_quietly(load), daemon=True, name="tilewright-load")
+        self._loading = threading.Thread(target=beside_captures(load), daemon=True, name="tilewright-load")
         self._loading.start()
         self._calls = {True: 0, False: 0}
         self._times_ms: dict[bool, list[float]] = {True: [], False: []}
@@ -147,6 +148,10 @@ class Search:
             self._error = error
 
 
+_is_capturing = torch.cuda.is_current_stream_capturing
+"""PyTorch's own: a capture tells a model's code that there is none (`graph_capture`)."""
+
+
 class _Held(threading.local):
     count = 0
 
@@ -168,15 +173,28 @@ def may_take_turns() -> bool:
     """Whether calls may differ in their last bits from one to the next, and nothing is captured."""
     if _HELD.count:
         return False
-    if torch.are_deterministic_algorithms_enabled() or torch.cuda.is_current_stream_capturing():
+    if torch.are_deterministic_algorithms_enabled() or _is_capturing():
         return False
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
-def _quietly(load: Callable[[], None]) -> Callable[[], None]:
+THREAD_LOCAL = 1
+"""Of CUDA's modes of capture: the calling thread does what a capture of its own alone would forbid."""
+
+
+def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
+    """The same for a thread of its own: no capture of another thread stops it or is spoilt, and it raises nothing.
+
+    What failed, the first launch says.
+    """
+
     def run() -> None:
-        with suppress(TunerError):  # the first launch says it again
+        from tilewright.tuner.devices.cuda.driver import call  # noqa: PLC0415 - the launcher has imported it
+
+        with suppress(TunerError):
+            call("cuThreadExchangeStreamCaptureMode", ctypes.byref(ctypes.c_int(THREAD_LOCAL)))
+        with suppress(TunerError, KernelError):
             load()
 
     return run

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.predict.predictor import Predictor, enough
 from tilewright.tuner.predict.shipped import joined, likest_first, nearest_of, shipped_series
+from tilewright.tuner.predict.tiles import Tiles
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
+
+_TILES: dict[Hashable, Tiles] = {}
+"""By kernel, dtype and options: a process asks for several shapes of each."""
 
 
 def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Mapping[str, Any] | None:
@@ -25,7 +29,9 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
     if not enough(len(records)):
         return None
     likest = series[0]
-    predictor = Predictor(kernel, likest.limits, records)
+    like = records[0].problem
+    tiles = _TILES.setdefault((kernel.name, kernel.folder, like.dtype, like.option_items), Tiles(kernel))
+    predictor = Predictor(kernel, likest.limits, records, tiles=tiles)
     prediction = predictor.predict(problem, lambda one: is_admitted(kernel, problem, place.limits, one))
     if prediction is None:
         return None

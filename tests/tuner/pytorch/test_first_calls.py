@@ -144,15 +144,15 @@ def test_off_makes_every_operator_pytorchs_own_and_on_ours_again():
     a, b = torch.randn(6, 5), torch.randn(5, 4)
     tw.gemm(a, b)
     launched = GEMM.plans
-    assert launched.ready(a, b, 1.0, "fp32") is not None
+    assert launched.direct(a, b, 1.0, "fp32") is not None
     tw.off()
     try:
         assert torch.equal(tw.gemm(a, b), a @ b)
-        assert launched.ready(a, b, 1.0, "fp32") is None
+        assert launched.direct(a, b, 1.0, "fp32") is None
     finally:
         tw.on()
     torch.testing.assert_close(tw.gemm(a, b), a @ b)
-    assert launched.ready(a, b, 1.0, "fp32") is not None
+    assert launched.direct(a, b, 1.0, "fp32") is not None
 
 
 class Finding:
@@ -207,3 +207,33 @@ def test_who_may_not_take_turns_waits_for_the_search(monkeypatch):
     search = searched(finding, decided)
     threading.Timer(0.05, finding.found.set).start()
     assert search([1]) == ("ours", [1])
+
+
+def test_a_call_of_accelerates_is_ours_and_takes_no_turns(monkeypatch):
+    from tilewright.tuner.pytorch.acceleration.call import Call  # noqa: PLC0415 - it registers what the page needs
+
+    seen = []
+    monkeypatch.undo()  # what says whether turns may be taken is PyTorch's state again
+    monkeypatch.setattr(turns, "_is_capturing", lambda: False)
+
+    def operator(*_arguments):
+        seen.append(turns.may_take_turns())
+        return torch.zeros(2)
+
+    assert Call(operator, ()).run().shape == (2,)
+    assert turns.may_take_turns()
+    assert seen == [False]
+
+
+def test_no_turns_are_taken_in_a_capture_whatever_a_models_code_is_told(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(turns, "_is_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert not turns.may_take_turns()
+
+
+def test_what_loads_beside_the_program_raises_nothing(monkeypatch):
+    def fails():
+        raise TunerError("it does not compile")
+
+    turns.beside_captures(fails)()

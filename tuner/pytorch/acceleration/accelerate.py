@@ -36,7 +36,7 @@ from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
 from tilewright.tuner.runtime.launcher import resolved
 
-ROUNDS, LIMIT_S, TUNE_S = 15, 30.0, 5.0
+ROUNDS, LIMIT_S, TUNE_S = 15, 90.0, 5.0
 MOST_GRAPHS = 4
 """Each keeps the memory of one run."""
 
@@ -184,7 +184,7 @@ def _decided(model: nn.Module, run: Sample, request: _Request, said: list[Warnin
         result = _judged(model, run, request, said, pace)
     finally:
         pace.end()
-    if path is not None:
+    if path is not None and not pace.has_cut:  # the next start may have the time
         kept_results.keep(path, result)
     _add_samples(result, request)
     return result
@@ -278,28 +278,38 @@ def _candidates(
     candidates: list[Candidate] = []
     for site in sites:
         pace.tell(f"{len(candidates)} of {len(sites)} operators looked up")
-        candidates.append(look_up(site))
+        candidates.append(look_up(site, loads=request.tune is None))
     if request.tune == "now":
-        known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
-        exact = {problem for problem, choice in known.items() if choice.match == "exact"}
-        missing = dict.fromkeys(one.problem for one in candidates if one.problem and one.problem not in exact)
-        begin_with = {problem: choice.configuration for problem, choice in known.items()}
-        place, begun_s = resolved(str(device)), pace.used_s
-        failures = tune_now(plans.runtime(), missing, place, request.tune_seconds, begin_with) if missing else {}
-        pace.exclude(pace.used_s - begun_s)
-        plans.look_again()
-        candidates = [look_up(site) for site in sites]
-        for one in candidates:
-            if one.choice is None and one.problem in failures:
-                one.reason = failures[one.problem]
+        candidates = _tuned(candidates, device, request.tune_seconds, pace)
     if not sites:
         return [], NothingReplacedError("it calls nothing that a kernel of ours computes")
+    for one in candidates:
+        if one.loading is not None:
+            pace.tell("configurations are compiled")
+            one.loading.join()
     if all(one.choice is None for one in candidates):
         first = next((one.reason for one in candidates if one.problem), candidates[0].reason)
         because = f" ({said[0]})" if said else ""
         words = f"none of its {len(sites)} problems has an answer{because}: {first}"
         return candidates, _NothingKnownError(words, candidates)
     return candidates, None
+
+
+def _tuned(candidates: Sequence[Candidate], device: torch.device, seconds: float, pace: Pace) -> list[Candidate]:
+    """The same sites with what a search of so many seconds finds for each problem without a result of its own."""
+    known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
+    exact = {problem for problem, choice in known.items() if choice.match == "exact"}
+    missing = dict.fromkeys(one.problem for one in candidates if one.problem and one.problem not in exact)
+    begin_with = {problem: choice.configuration for problem, choice in known.items()}
+    place, begun_s = resolved(str(device)), pace.used_s
+    failures = tune_now(plans.runtime(), missing, place, seconds, begin_with) if missing else {}
+    pace.exclude(pace.used_s - begun_s)
+    plans.look_again()
+    tuned = [look_up(one.site) for one in candidates]
+    for one in tuned:
+        if one.choice is None and one.problem in failures:
+            one.reason = failures[one.problem]
+    return tuned
 
 
 def _check_repeats(model: nn.Module, run: Sample, tolerance: float | None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +19,9 @@ from tilewright.tuner.pytorch.acceleration.standard import Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 from tilewright.tuner.pytorch.plans import on_device_of
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
+from tilewright.tuner.pytorch.turns import beside_captures
 from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.launcher import Launcher
 
 ROUNDS, LIMIT_S = 9, 1.0
 """Of a site alone: who is ahead there is only asked to spare the model a trial."""
@@ -38,6 +42,7 @@ class Candidate:
     verdict: Verdict | None = None
     gain: float | None = None
     is_compiled: bool = False
+    loading: threading.Thread | None = None
     reason: str = ""
 
     @property
@@ -67,13 +72,14 @@ class Candidate:
         return known.time_ms is not None and known.library_ms is not None and known.time_ms < known.library_ms
 
 
-def look_up(site: Site) -> Candidate:
-    """The candidate, with the configuration that is known for it."""
+def look_up(site: Site, *, loads: bool = True) -> Candidate:
+    """The candidate, with the configuration that is known for it; on a GPU a thread begins to compile and load that."""
     candidate = Candidate(site)
     arguments = _as_called(site)
     try:
         candidate.problem = _problem(site, arguments)
-        candidate.choice = site.call.operator.plans.find(*arguments).choice
+        found = site.call.operator.plans.find(*arguments)
+        candidate.choice = found.choice
     except REFUSALS as error:
         candidate.reason = str(error)
         return candidate
@@ -82,6 +88,12 @@ def look_up(site: Site) -> Candidate:
     if choice.library_faster or is_slower:
         times = f" ({choice.library_ms:.4g} ms; ours {choice.time_ms:.4g} ms)" if is_slower else ""
         candidate.reason = f"the library was faster{times}"
+    elif isinstance(found.launcher, Launcher):
+        problem, device = found.launcher.posed(*found.posed.arrays)
+        if loads and device != "cpu":  # where a compiler would take the cores that times are taken on
+            load = beside_captures(partial(found.launcher.load_for, problem, device))
+            candidate.loading = threading.Thread(target=load, daemon=True, name="tilewright-load")
+            candidate.loading.start()
     return candidate
 
 

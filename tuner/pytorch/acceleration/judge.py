@@ -35,7 +35,7 @@ CHOOSING, PLAYING = 0.25, 0.3
 """Of the time that is left: for rounds of the model without each replacement, and to be kept for those of all ways."""
 
 LEAST_COMPILING_S = 4.0
-"""With less torch.compile is not begun: it took 5 s for one layer and 40 s for twelve (H200)."""
+"""With less torch.compile is not begun: it would be stopped half-way."""
 
 UNSTOPPABLE_S = 60.0
 """Where nothing can stop it (another thread than the main one), it is begun with as much time only."""

@@ -18,6 +18,7 @@ class Pace:
     ) -> None:
         self.limit_s, self._stream, self._clock = limit_s, stream, clock
         self._begun, self._width = clock(), 0
+        self.has_cut = False  # some operator was not compared for want of time
 
     @property
     def used_s(self) -> float:

@@ -35,6 +35,7 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
     for place, one in enumerate(reversed(waiting)):
         pace.tell(f"{place} of {len(waiting)} operators compared")
         if pace.left_s <= (1 - WEIGHING) * left_s:
+            pace.has_cut = True
             one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
             continue
         weigh(one, tolerance, judge.pool)

@@ -15,7 +15,7 @@ from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.exact import LOWER, PARTS, InParts, computed_in_double, without_tf32
 
 MARGIN = 1.5
-"""Of PyTorch's own error, so much is allowed: two orders of summation differ by as much (granite, H200: 1.4)."""
+"""Of PyTorch's own error, so much is allowed: two orders of summation differ by as much."""
 
 ROUNDOFFS = 4
 """Of the dtype, so many are allowed where PyTorch's own error is less."""
