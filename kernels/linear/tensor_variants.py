@@ -20,7 +20,7 @@ from tilewright.kernels.space import Constraint, Values
 Result = TypeVar("Result")
 
 
-@lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
+@lru_cache(maxsize=4096)  # a space asks thousands of times, and tiles are found at as many sizes
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with W as its transposed B."""
     options = {"trans_b": True} | {name: p.options[name] for name in ("accuracy", "packed_b", "output")}

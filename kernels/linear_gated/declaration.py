@@ -32,7 +32,7 @@ BLOCK_N, PAIRED_WIDTHS = 64, ((128, 1), (256, 2))  # of tiles of the product, an
 RUN = 16  # rows of a tile of W, of which eight are of either matrix
 
 
-@lru_cache(maxsize=64)  # enumerating a space asks for the same one thousands of times
+@lru_cache(maxsize=4096)  # a space asks thousands of times, and tiles are found at as many sizes
 def product(p: Problem) -> Problem:
     """The gemm inside: X Wᵀ, with all rows of both matrices."""
     inside = gemm.KERNEL.problem({**p.shape, "n": 2 * p.shape["n"]}, p.dtype, {"trans_b": True})

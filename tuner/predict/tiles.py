@@ -17,6 +17,9 @@ Extents = tuple[int, ...]
 LARGEST = 2**14
 """An axis that needs no second tile at this size counts as not divided."""
 
+USUAL = 64
+"""Most tiles of kernels with persistent blocks, whose grid tells little, are as large or larger."""
+
 MOST_SIZES = 4096
 """Sizes whose problems are kept."""
 
@@ -129,7 +132,7 @@ class Tiles:
         tile = -(-LARGEST * fewest // most)
         if blocks(tile) <= fewest < blocks(tile + 1):
             return tile
-        low, high = 1, 2
+        low, high = (USUAL, 2 * USUAL) if blocks(USUAL) <= fewest else (1, 2)
         while blocks(high) <= fewest:
             low, high = high, 2 * high
         middle = low  # first of all: most tiles are powers of two
