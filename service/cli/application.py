@@ -158,7 +158,7 @@ COMMANDS = {
         "doctor:doctor",
         "Check this machine; exit code 0 if `tilewright up` can run, 4 if only a device is missing.",
     ),
-    "db": Command("This machine", "database:app", "The database: upgrade, current, url, stop, prune."),
+    "db": Command("This machine", "database:app", "The database: upgrade, downgrade, current, url, stop, prune."),
 }
 """Section by section; a test compares each help with what the command itself says."""
 

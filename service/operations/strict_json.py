@@ -16,7 +16,7 @@ _DOUBTFUL = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|[0-9]{16}|[0-9][eE]")
 """Without these no part is refused but for its depth or a member that is named twice: no character that cannot be
 stored, no number that is too large."""
 
-_NO_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[^][{}"]+')
+_NO_BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^][{}"]++')  # possessive: nothing is kept to go back to
 _EMPTY = re.compile(rb"\[\]|\{\}")
 
 

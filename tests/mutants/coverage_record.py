@@ -48,7 +48,8 @@ def recorded(folder: Path, workers: int, tests: Sequence[str] = ()) -> Recorded:
         "mutants.seconds_plugin",
         *tests,
     ]
-    environment = dict(os.environ) | {"MUTANTS_SECONDS": str(seconds)}
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = outer | {"MUTANTS_SECONDS": str(seconds)}
     python_path = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, python_path))
     subprocess.run(command, cwd=ROOT, env=environment, timeout=LONGEST_S, check=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tilewright.tuner.pytorch.acceleration.call import Call
 
 _records = torch.is_grad_enabled
-Look = tuple[Tensor | None, int, torch.dtype | None, tuple[int, ...]]
+Look = tuple["Tensor | None", int, "torch.dtype | None", tuple[int, ...]]
 """A parameter, where it lies, and how."""
 
 

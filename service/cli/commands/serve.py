@@ -34,7 +34,10 @@ def choose_address(host: str | None, port: int | None) -> None:
 
 
 def serve(host: HostOption = None, port: PortOption = None) -> None:
-    """Serve the API and the dashboard; needs no GPU. With TILEWRIGHT_TLS_CERTIFICATE by https."""
+    """Serve the API and the dashboard; needs no GPU.
+
+    With TILEWRIGHT_TLS_CERTIFICATE by https.
+    """
     end_with_supervisor()
     choose_address(host, port)
     prepare_database()

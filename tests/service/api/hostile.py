@@ -101,6 +101,8 @@ BODIES: Mapping[str, Any] = {
         "max_open_jobs": 3,
     },
     "rotate_key": {"grace_s": 1.5},
+    "add_note": {"text": "Clocks were capped.", "acknowledges": False},
+    "save_view": {"name": "worst first", "address": "/?kernel=gemm"},
     "retry_trials": {"trial": None},
     "report_claim": PROBLEM
     | {

@@ -103,7 +103,7 @@ def seeded(api_database: str, api_engine: Engine, registered_kernels: object) ->
         path |= {"schedule_id": made.json()["id"]} if name == "create_schedule" else {}
     path |= {"claim_id": caller.post("/v1/claims", json=BODIES["report_claim"]).json()["id"]}
     path |= {"kernel": "gemm", "uuid": "GPU-nvidia-h200"}
-    path |= {"delivery_id": "01939f2e-6c9a-7cc1-8f2a-3d0f5f0a9b11"}
+    path |= dict.fromkeys(("delivery_id", "session_id"), "01939f2e-6c9a-7cc1-8f2a-3d0f5f0a9b11") | {"note_id": 1}
     watch.start()
     yield Seeded(caller, api_engine, path, exported)
     watch.stop()

@@ -115,7 +115,7 @@ def test_the_launchers_program_runs_as_it_stands(page, commit, monkeypatch, tmp_
 )
 def test_every_figure_of_a_neighbour_says_whose_it_is(page, commit, path, whose):
     commit(lambda rows: [rows.best(library_ms=2.0), rows.device(H100)])
-    shown = page(f"/ask?kernel=gemm&{path}")
+    shown = page(f"/ask?kernel=gemm&{path}").replace("<wbr>", "")
     assert f"Measured with {whose}, not with this problem" in shown
     figures = shown.split("not with this problem</h3>")[1].split("</dl>")[0].split("<div>")[1:]
     assert len(figures) == 5

@@ -147,7 +147,7 @@ def test_an_environment_of_another_device_model_is_refused_by_its_field(client, 
 
     foreign = commit(make)
     query = f"a=nvidia-h200&b=nvidia-h200&{side}_environment={foreign}"
-    message = f"{side}_environment: nvidia-h200 has no results in the environment {foreign}."
+    message = f"nvidia-h200 has no results in the environment {foreign}."
     assert message in page(f"/compare?kernel=gemm&{query}", 422)
     refused = client.get(f"/v1/kernels/gemm/compare?{query}")
     assert refused.status_code == 422

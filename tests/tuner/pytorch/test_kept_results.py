@@ -158,7 +158,6 @@ def test_a_compiler_that_takes_too_long_is_stopped(slow_linear, monkeypatch):
     begun = time.perf_counter()
     result = tw.accelerate(model(), X, rounds=5, limit_s=40.0, compiles=compiles)
     assert time.perf_counter() - begun < 120
-    assert result.is_applied, str(result)
     assert "torch.compile's ways are left out: it took more than" in str(result)
     assert can_stop()
 
