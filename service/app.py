@@ -80,7 +80,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         missing,
         app.state.record,
     )
-    if settings().tls_certificate is None:  # else its name is none of this machine's, and launchers need TILEWRIGHT_URL
+    if settings().tls_certificate is None:  # it names another host: launchers need TILEWRIGHT_URL
         background += (address,)
     for part in background:
         part.start()

@@ -67,7 +67,7 @@ def main() -> None:
         try:
             with within(LIMIT_S), torch.device("meta"):
                 model = transformers.AutoModel.from_config(four_layers(kind))
-        except Exception as error:  # noqa: BLE001 - whatever a configuration does not build with is none of the list
+        except Exception as error:  # noqa: BLE001 - a configuration that cannot be built is left out of the list
             print(f"{kind}: {type(error).__name__}: {str(error).splitlines()[:1]}", flush=True)
             continue
         count = sum(one.numel() for one in model.parameters())

@@ -72,7 +72,7 @@ def _is_constexpr(plain: Any, name: str) -> bool:
 
 
 def word(value: Any) -> Any:
-    """A constexpr as JSON has it: itself, a type's or a function's name; None where it is none of these."""
+    """A constexpr as JSON holds it: a plain value itself, a type or a function by its name, anything else as None."""
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

@@ -55,7 +55,7 @@ class CuPy:
         return {"kind": "scalar", "dtype": "uint8" if dtype == "bool" else dtype, "value": np.asarray(argument).item()}
 
     def contents(self, argument: Any) -> Any:
-        """The bytes of the array; None of what is none."""
+        """The bytes of an array; None for an argument that is not an array."""
         return as_bytes(argument.get(), argument.strides) if isinstance(argument, self._cupy.ndarray) else None
 
     def constant(self, owner: Any, symbol: str) -> Any:

@@ -81,7 +81,7 @@ class Triton:
         return {"kind": type(argument).__name__}
 
     def contents(self, argument: Any) -> Any:
-        """The bytes of memory from the first element to the last; None of what is no array."""
+        """The bytes of memory from an array's first element to its last; None for an argument that is not an array."""
         if not isinstance(argument, self.torch.Tensor):
             return None
         flat = self._flat(argument)
@@ -92,7 +92,7 @@ class Triton:
         return
 
     def sample(self, argument: Any) -> Any:
-        """Some of its elements; None of what is no array, and of types that NumPy has not."""
+        """Some of an array's elements; None for other arguments, and for types that NumPy does not have."""
         if not isinstance(argument, self.torch.Tensor) or argument.is_complex() or not argument.numel():
             return None
         flat = self._flat(argument)[:: max(1, -(-_elements(argument) // SAMPLE))]
@@ -136,7 +136,7 @@ class Launch(NamedTuple):
 
     @property
     def given(self) -> list[str]:
-        """The names of what is passed."""
+        """The names of the arguments that the call passes."""
         return [*self.function.arg_names[: len(self.args)], *self.kwargs]
 
 
