@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from tilewright.service.api.periodic_writes import PeriodicWrites
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.answers import BestAnswer, Match
 from tilewright.service.operations.best_cache.shelf import CachedAnswer
@@ -20,9 +21,6 @@ from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.transaction import transaction
 
 logger = logging.getLogger(__name__)
-
-FLUSH_EVERY_S = 2.0
-"""A process that is killed loses the counts of this long at most, and of the write under way."""
 
 COUNTED_EVERY_S = 60.0
 """An answer's max-age: a read-only caller counts once in this time per problem, so that one cannot outweigh many."""
@@ -39,9 +37,6 @@ MAX_WRITTEN = 1000
 TUNED = frozenset({Match.EXACT, Match.RANGE})
 """Answers that nobody needs to tune for."""
 
-STOP_S = 5.0
-"""How long a stopping process waits for its last write."""
-
 
 class DemandBuffer:
     """Counts by problem and device model; safe for several threads."""
@@ -52,8 +47,7 @@ class DemandBuffer:
         self._minutes: OrderedDict[str, tuple[float, int]] = OrderedDict()  # by caller: since when, how many problems
         self._counts: OrderedDict[RequestedProblem, int] = OrderedDict()
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._writes = PeriodicWrites("demand", self._write)
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -127,25 +121,18 @@ class DemandBuffer:
 
     def start(self) -> None:
         """Starts the thread that writes."""
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._loop, name="demand", daemon=True)
-        self._thread.start()
+        self._writes.start()
 
     def stop(self) -> None:
         """Ends the thread after a last write."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(STOP_S)
+        self._writes.stop()
 
-    def _loop(self) -> None:
-        stopping = False
-        while not stopping:
-            stopping = self._stopping.wait(FLUSH_EVERY_S)
-            try:
-                self.flush()
-            except DatabaseUnavailableError as error:
-                logger.warning("Demand could not be written and is kept for the next try: %s", error)
-            except SQLAlchemyError:
-                logger.exception(
-                    "Demand could not be written and is kept for the next try."
-                )  # tables of another version: it must not end the loop
+    def _write(self) -> None:
+        try:
+            self.flush()
+        except DatabaseUnavailableError as error:
+            logger.warning("Demand could not be written and is kept for the next try: %s", error)
+        except SQLAlchemyError:
+            logger.exception(
+                "Demand could not be written and is kept for the next try."
+            )  # tables of another version: it must not end the loop

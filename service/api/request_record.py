@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Scope
 
 from tilewright.service.api.middleware.request_log import QUIET
+from tilewright.service.api.periodic_writes import PeriodicWrites
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.access import audit
 from tilewright.service.operations.access.audit import AnsweredRequest
@@ -18,13 +19,9 @@ from tilewright.service.settings import settings
 
 logger = logging.getLogger(__name__)
 
-FLUSH_EVERY_S = 2.0
-"""A process that is killed loses the requests of this long at most. Equal ones in this time are one entry."""
-
 MAX_BUFFERED = 10_000
 """Different requests held between two writes; more are left out, which is logged."""
 
-STOP_S = 5.0
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -36,8 +33,7 @@ class RequestRecord:
         self._counts: Counter[AnsweredRequest] = Counter()
         self._left_out = 0
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._writes = PeriodicWrites("request record", self._write)
 
     def note(self, scope: Scope, method: str, route: str, status: int) -> None:
         """Counts a request that the settings ask for; changes are recorded by their own transactions."""
@@ -68,21 +64,14 @@ class RequestRecord:
     def start(self) -> None:
         """Starts the thread that writes, where anything is to be recorded."""
         if self._kinds != "changes":
-            self._stopping.clear()
-            self._thread = threading.Thread(target=self._loop, name="request record", daemon=True)
-            self._thread.start()
+            self._writes.start()
 
     def stop(self) -> None:
         """Ends the thread after a last write."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(STOP_S)
+        self._writes.stop()
 
-    def _loop(self) -> None:
-        stopping = False
-        while not stopping:
-            stopping = self._stopping.wait(FLUSH_EVERY_S)
-            try:
-                self.flush()
-            except (DatabaseUnavailableError, SQLAlchemyError) as error:
-                logger.warning("Reads and refusals of two seconds could not be recorded: %s", error)
+    def _write(self) -> None:
+        try:
+            self.flush()
+        except (DatabaseUnavailableError, SQLAlchemyError) as error:
+            logger.warning("Reads and refusals of two seconds could not be recorded: %s", error)
