@@ -12,7 +12,7 @@ import time
 import warnings
 from pathlib import Path
 
-LIGHT = {"ml_dtypes", "numpy", "pip", "platformdirs", "setuptools", "tilewright"}
+LIGHT = {"ml_dtypes", "numpy", "pip", "platformdirs", "setuptools", "threadpoolctl", "tilewright"}
 
 
 def main() -> None:

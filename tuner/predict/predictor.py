@@ -21,7 +21,7 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.features import Features, sizes_of, work_of
 from tilewright.tuner.predict.library import LibraryFit, LibraryTime, LibraryTimes
-from tilewright.tuner.predict.model import CENTRES, Smooth
+from tilewright.tuner.predict.model import CENTRES, Smooth, one_thread
 from tilewright.tuner.predict.registers import RegisterEstimate
 from tilewright.tuner.predict.tiles import Tiles
 
@@ -149,7 +149,8 @@ class Predictor:
         self._shapes = np.array([self._log_shape(record.problem) for record in self._records])
         # Beyond the tuned shapes the function goes on as it rose between them; no device does.
         self._highest_rate = min(math.log(r.best_ms / work_of(kernel, r.problem)) for r in self._records)
-        self.fit = fit or self._fitted()
+        with one_thread():
+            self.fit = fit or self._fitted()
         self._model, self._losses, library = self.fit.model, self.fit.losses, self.fit.library
         self._library = (
             None if library is None else LibraryTimes(self._features.shape, partial(work_of, kernel), library)
@@ -184,7 +185,8 @@ class Predictor:
         candidates = [c for c in self._candidates(order) if is_open(c)]
         if not candidates:
             return None
-        chosen, (cautious, expected) = self._search(problem, is_open, candidates)
+        with one_thread():
+            chosen, (cautious, expected) = self._search(problem, is_open, candidates)
         caution, expected = cautious - expected, max(expected, self._highest_rate)
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
         work = work_of(self._kernel, problem)
