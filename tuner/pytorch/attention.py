@@ -64,8 +64,10 @@ def _added(q: Tensor, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(~mask, -math.inf)
     if mask.dtype != q.dtype:
         raise NoKernelError(f"the mask is {mask.dtype}, and queries {q.dtype}")
-    if mask.shape[-1] != shape[-1] and shape[-1] > 1:
-        mask = mask.expand(*mask.shape[:-1], shape[-1]).contiguous()
+    mask = mask.expand(*mask.shape[:-1], shape[-1])
+    if mask.stride(-1) != 1 and shape[-1] > 1:  # the kernel reads rows without gaps; what heads share is copied once
+        *shared, _ = (slice(0, 1) if stride == 0 else slice(None) for stride in mask.stride())
+        mask = mask[tuple(shared)].contiguous()
     return mask.expand(shape)
 
 

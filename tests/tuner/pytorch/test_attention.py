@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch import attention  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.call import Call, entries  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
 from tilewright.tuner.pytorch.attention import ATTENTION  # noqa: E402
@@ -132,3 +133,11 @@ def test_views_of_joined_layers_are_one_call_with_what_was_judged():
     ]
     assert apart[0].stride() != joined[0].stride()
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_mask_whose_rows_have_gaps_is_copied_once_for_what_heads_and_batch_share():
+    # T5's position bias: (queries, keys, heads), turned and shared by the batch
+    bias = torch.randn(5, 7, 3).permute(2, 0, 1)[None].expand(2, 3, 5, 7)
+    added = attention._added(torch.zeros(2, 3, 5, 8), bias, (2, 3, 5, 7))
+    assert torch.equal(added, bias)
+    assert added.stride() == (0, 35, 7, 1)
