@@ -89,8 +89,8 @@ class Turns:
         return result
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
-        """The result by whom the records say."""
-        return self.ours(arguments) if self._prefers_ours else self._pytorch(arguments)
+        """The result by whom the records say, or who calls."""
+        return self.ours(arguments) if self._prefers_ours or _HELD.ours else self._pytorch(arguments)
 
     def _look(self) -> None:
         """Reads the times that are there, and decides where they are enough."""
@@ -154,19 +154,25 @@ _is_capturing = torch.cuda.is_current_stream_capturing
 
 class _Held(threading.local):
     count = 0
+    ours = 0  # of them, how many want ours
 
 
 _HELD = _Held()
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Nothing takes turns in this thread: a forward pass may be computed again, and must not differ."""
+def held(*, ours: bool = False) -> Iterator[None]:
+    """Nothing takes turns in this thread: a forward pass may be computed again, and must not differ.
+
+    `ours`: the caller has compared times, or is about to, so that ours runs though it was predicted to be slower.
+    """
     _HELD.count += 1
+    _HELD.ours += ours
     try:
         yield
     finally:
         _HELD.count -= 1
+        _HELD.ours -= ours
 
 
 def may_take_turns() -> bool:

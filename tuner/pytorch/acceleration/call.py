@@ -40,7 +40,7 @@ class Call(NamedTuple):
         if torch.compiler.is_compiling():  # a graph has the operator, which holds by itself
             result = self.operator(*self.arguments)
         else:
-            with held():
+            with held(ours=True):
                 result = self.operator(*self.arguments)
         if self.shape is not None:
             result = result.reshape(self.shape)

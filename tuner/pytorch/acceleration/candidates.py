@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,19 +12,27 @@ import torch
 from torch import Tensor
 
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.statistics import median
+from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.sites import Site
-from tilewright.tuner.pytorch.acceleration.standard import Standard, Verdict
+from tilewright.tuner.pytorch.acceleration.standard import ALONE, Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
-from tilewright.tuner.pytorch.plans import on_device_of
+from tilewright.tuner.pytorch.plans import Found, on_device_of
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
 from tilewright.tuner.pytorch.turns import beside_captures
-from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.launcher import Launcher
+from tilewright.tuner.runtime.choice import Choice, is_admitted
+from tilewright.tuner.runtime.launcher import Launcher, place_of, resolved
 
 ROUNDS, LIMIT_S = 9, 1.0
 """Of a site alone: who is ahead there is only asked to spare the model a trial."""
+
+PROMOTE_K = "PROMOTE_K"
+"""The parameter of tensor-core variants on which the error depends most."""
+
+MEASURED = frozenset({"exact", "range"})
+"""How answers match whose times were measured."""
 
 GRAPH_CALLS = 20
 """In a graph of a site alone, whose replay costs the host as much as a call or two."""
@@ -85,16 +93,48 @@ def look_up(site: Site, *, loads: bool = True) -> Candidate:
         return candidate
     choice = candidate.choice
     is_slower = choice.library_ms is not None and choice.time_ms is not None and choice.time_ms >= choice.library_ms
-    if choice.library_faster or is_slower:
+    if choice.match in MEASURED and (choice.library_faster or is_slower):  # of a prediction, the times taken here tell
         times = f" ({choice.library_ms:.4g} ms; ours {choice.time_ms:.4g} ms)" if is_slower else ""
         candidate.reason = f"the library was faster{times}"
-    elif isinstance(found.launcher, Launcher):
-        problem, device = found.launcher.posed(*found.posed.arrays)
-        if loads and device != "cpu":  # where a compiler would take the cores that times are taken on
-            load = beside_captures(partial(found.launcher.load_for, problem, device))
-            candidate.loading = threading.Thread(target=load, daemon=True, name="tilewright-load")
-            candidate.loading.start()
+    elif loads:
+        candidate.loading = _loading(found)
     return candidate
+
+
+def _loading(found: Found) -> threading.Thread | None:
+    """A thread that compiles and loads the configuration; none on the CPU, where it would take the cores of timing."""
+    if not isinstance(found.launcher, Launcher):
+        return None
+    problem, device = found.launcher.posed(*found.posed.arrays)
+    if device == "cpu":
+        return None
+    load = beside_captures(partial(found.launcher.load_for, problem, device))
+    thread = threading.Thread(target=load, daemon=True, name="tilewright-load")
+    thread.start()
+    return thread
+
+
+def refine(candidate: Candidate) -> bool:
+    """Whether there is a more accurate configuration, which the operators then have in place of the one that is known.
+
+    Tensor cores cut off what they add, so that the error falls with the products between additions to FP32 registers.
+    """
+    choice, problem = candidate.choice, candidate.problem
+    if choice is None or problem is None or PROMOTE_K not in choice.configuration.values:
+        return False
+    runtime, arguments = plans.runtime(), _as_called(candidate.site)
+    values = dict(choice.configuration.values)
+    values[PROMOTE_K] //= 2
+    finer = Configuration.from_json({"variant": choice.configuration.variant, **values})
+    place = place_of(resolved(str(_tensor(arguments).device)))
+    if not is_admitted(runtime.kernels.get(problem.kernel), problem, place.limits, finer):
+        return False
+    match = "nearest" if choice.match in MEASURED else choice.match  # it was not verified
+    runtime.pin({problem: finer}, {problem: match})
+    plans.look_again()
+    candidate.choice = replace(choice, configuration=finer, match=match)
+    candidate.loading = _loading(candidate.site.call.operator.plans.find(*arguments))
+    return True
 
 
 def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
@@ -104,7 +144,8 @@ def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
     """
     site = candidate.site
     try:
-        standard, found = Standard.of(lambda _: site.original(), tolerance=tolerance), site.call.run()
+        standard = Standard.of(lambda _: site.original(), tolerance=tolerance, margin=ALONE)
+        found = site.call.run()
     except REFUSALS as error:
         candidate.reason = str(error)
         return

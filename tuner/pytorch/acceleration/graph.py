@@ -30,8 +30,9 @@ def graph_of(
     forward = GraphForward(model, vars(model).get("forward"))
     differs = max(outputs.tolerance_of(standard.expected), standard.tolerance or 0.0)
     run(lambda *given, **named: forward.capture(given, named, differs, compiled))
-    if not standard.verdict(run(forward)).is_right:
-        raise CaptureError("a replay computes something else")
+    verdict = standard.verdict(run(forward))
+    if not verdict.is_right:
+        raise CaptureError(f"a replay is {verdict}")
     return forward
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate, weigh
+from tilewright.tuner.pytorch.acceleration.candidates import Candidate, refine, weigh
 from tilewright.tuner.pytorch.acceleration.installed import uninstall
 from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, Settled, best_way, wins
 from tilewright.tuner.pytorch.acceleration.result import (
@@ -18,6 +18,10 @@ from tilewright.tuner.pytorch.acceleration.result import (
     Acceleration,
 )
 
+FITS = 0.9
+"""Of what is allowed, so much may be used where replacements are chosen: another capture sums in another order."""
+
+LEAST_MS = 1e-6
 WEIGHING = 0.5
 """Of the time that is left, for operators by themselves."""
 
@@ -39,7 +43,7 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
             one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
             continue
         weigh(one, tolerance, judge.pool)
-    chosen = _fit([one for one in result.candidates if not one.reason], judge, result)
+    chosen = _fit([one for one in result.candidates if not one.reason], tolerance, judge, result)
     single = judge.choose([one for one in chosen if not one.site.fusion])
     chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
     if chosen or judge.pool is not None:
@@ -86,19 +90,24 @@ def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleratio
     return [one for one in chosen if one.is_compiled]
 
 
-def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Candidate]:
-    """Those with which the model's output is right: all, or all but those fusions that make it wrong, or none."""
+def _fit(chosen: list[Candidate], tolerance: float | None, judge: Judge, result: Acceleration) -> list[Candidate]:
+    """Those with which the model's output is right: all, more accurately if need be, or all but some.
+
+    Those are left out that add most to its error for their gain. Fusions are then added one by one.
+    """
 
     def is_right(those: list[Candidate]) -> bool:
         result.verdict = judge.verdict_with(those)
-        return result.verdict.is_right
+        return result.verdict.excess <= FITS
 
     if not chosen or is_right(chosen):
         return chosen
-    kept = [one for one in chosen if not one.site.fusion]
-    if kept and not is_right(kept):
-        _turn_down(chosen, f"the model's output is {result.verdict} with all replacements")
-        return []
+    chosen = _refined(chosen, tolerance, judge)
+    if is_right(chosen):
+        return chosen
+    kept = sorted((one for one in chosen if not one.site.fusion), key=_strain)
+    while kept and not is_right(kept):
+        kept.pop().reason = f"with it the model's output is {result.verdict}"
     for one in chosen:
         if one.site.fusion and is_right([*kept, one]):
             kept.append(one)
@@ -107,6 +116,26 @@ def _fit(chosen: list[Candidate], judge: Judge, result: Acceleration) -> list[Ca
     if kept:
         is_right(kept)
     return kept
+
+
+def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> list[Candidate]:
+    """The candidates with more accurate configurations where there are any, weighed anew."""
+    judge.pace.tell("more accurate configurations are compiled")
+    uninstall(judge.model)
+    finer = [one for one in chosen if refine(one)]
+    for one in finer:
+        if one.loading is not None:
+            one.loading.join()
+        weigh(one, tolerance, judge.pool)
+    return [one for one in chosen if not one.reason]
+
+
+def _strain(candidate: Candidate) -> float:
+    """What a replacement adds to the square of the model's error, for each millisecond that it saves."""
+    if candidate.verdict is None:
+        return 0.0
+    error, own = candidate.verdict.error.whole, candidate.verdict.eager.whole
+    return candidate.site.calls * (error**2 - own**2) / max(candidate.saved_ms, LEAST_MS)
 
 
 def _turn_down(candidates: Sequence[Candidate], reason: str) -> None:

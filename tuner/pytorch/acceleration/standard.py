@@ -17,6 +17,9 @@ from tilewright.tuner.pytorch.acceleration.exact import LOWER, PARTS, InParts, c
 MARGIN = 1.5
 """Of PyTorch's own error, so much is allowed: two orders of summation differ by as much."""
 
+ALONE = 4.0
+"""So much for one operator: it finds what is wrong, the whole model decides what is accurate enough."""
+
 ROUNDOFFS = 4
 """Of the dtype, so many are allowed where PyTorch's own error is less."""
 
@@ -69,7 +72,8 @@ class Verdict(NamedTuple):
 class Standard:
     """PyTorch's own output, what errors are taken from, PyTorch's own errors, and the tolerance that a caller gave.
 
-    `measure`: what errors are taken from, in words.
+    `measure`: what errors are taken from, in words. `margin`: without a tolerance, so many of PyTorch's own errors are
+    allowed.
     """
 
     expected: Sequence[Tensor]
@@ -77,9 +81,16 @@ class Standard:
     eager: Sequence[Error]
     tolerance: float | None = None
     measure: str = "itself in float64"
+    margin: float = MARGIN
 
     @classmethod
-    def of(cls, run: Callable[[Any], Any], model: nn.Module | None = None, tolerance: float | None = None) -> Standard:
+    def of(
+        cls,
+        run: Callable[[Any], Any],
+        model: nn.Module | None = None,
+        tolerance: float | None = None,
+        margin: float = MARGIN,
+    ) -> Standard:
         """That of `run(model)`; TF32 in PyTorch's own products widens nothing."""
         expected = outputs.leaves(run(model))
         with without_tf32() as changes:
@@ -89,8 +100,8 @@ class Standard:
             if exact is not None:
                 errors = _errors(own, exact, own)
                 if all(error.whole <= _sane(one) for error, one in zip(errors, own, strict=True)):
-                    return cls(expected, exact, errors, tolerance)
-            return cls(expected, own, _reordered(run, model, own), tolerance, "PyTorch's own")
+                    return cls(expected, exact, errors, tolerance, margin=margin)
+            return cls(expected, own, _reordered(run, model, own), tolerance, "PyTorch's own", margin)
 
     def verdict(self, output: Any) -> Verdict:
         """That of an output."""
@@ -108,7 +119,7 @@ class Standard:
         least = (
             ROUNDOFFS * torch.finfo(expected.dtype).eps / 2 if expected is not None and _has_errors(expected) else 0.0
         )
-        return Error(max(MARGIN * eager.whole, least), max(MARGIN * eager.row, least))
+        return Error(max(self.margin * eager.whole, least), max(self.margin * eager.row, least))
 
 
 def _exact(run: Callable[[Any], Any], model: nn.Module | None, expected: Sequence[Tensor]) -> list[Tensor] | None:
