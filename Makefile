@@ -185,6 +185,10 @@ bench-day-one: ## Records to ship, and answers from them as on a first day (BENC
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/day_one.py $(BENCH)
 
+records: ## Records of this machine's GPU, from which untuned problems are answered (BENCH="--minutes 20")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/records.py $(BENCH)
+
 bench-seeds: ## The same job with ten seeds, its winners in one final (BENCH="--out FILE")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/seeds.py $(BENCH)

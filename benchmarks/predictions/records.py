@@ -29,6 +29,12 @@ def described(model: DeviceModel) -> State:
 
 def ship(results: Sequence[State], out: Path) -> None:
     """Writes the records of these results of one device model, the same bytes for the same results."""
+    out.write_bytes(gzip.compress(json.dumps(document_of(results), separators=(",", ":")).encode(), 9, mtime=0))
+    print(f"{out}: {out.stat().st_size} bytes")
+
+
+def document_of(results: Sequence[State]) -> State:
+    """These results of one device model as shipped records."""
     first = results[0]
     document = {
         "format": FORMAT,
@@ -42,8 +48,7 @@ def ship(results: Sequence[State], out: Path) -> None:
     }
     if any(result["environment"] != first["environment"] or result["limits"] != first["limits"] for result in results):
         raise SystemExit("the results are of different devices or environments")
-    out.write_bytes(gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0))
-    print(f"{out}: {out.stat().st_size} bytes")
+    return document
 
 
 def _series(result: State) -> State:

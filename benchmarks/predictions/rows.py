@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from documents.rounds import in_turns
 from predictions.shapes import SEED, Shape
 
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Problem, octaves
+from tilewright.kernels.problem import OptionValue, Problem, octaves
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure
@@ -43,14 +43,16 @@ class Run:
     path: Path
     deadline: float  # on the monotonic clock: no shape is begun after it
     dtype: str = "float32"
+    options: Mapping[str, OptionValue] = field(default_factory=dict)  # the others are as they are by default
 
     def problem(self, shape: Shape) -> Problem:
-        """The problem of this shape in the run's dtype, all options as they are by default."""
-        return self.kernel.problem(shape, self.dtype)
+        """The problem of this shape in the run's dtype, with its options."""
+        return self.kernel.problem(shape, self.dtype, self.options)
 
     def survey(self, shapes: Sequence[Shape], budget: Budget) -> None:
         """Adds a record of each shape that has none yet, by a search within the budget."""
-        for shape in shapes[len(self.state["records"]) :]:
+        known = [row["shape"] for row in self.state["records"]]
+        for shape in (one for one in shapes if one not in known):
             if time.monotonic() >= self.deadline or self.state["rows"]:
                 return
             problem, begun = self.problem(shape), time.monotonic()
@@ -65,6 +67,7 @@ class Run:
             record = {
                 "shape": shape,
                 "dtype": self.dtype,
+                "options": dict(self.options),
                 "tried": entries,
                 "failed": failures(tried),
                 "wall_s": wall_s,
@@ -230,7 +233,7 @@ def winners(records: Sequence[Record], problem: Problem) -> list[Configuration]:
 
 def problem_of_row(kernel: Kernel, row: State) -> Problem:
     """The problem of a record or row as it was written; those from before there was a choice are in float32."""
-    return kernel.problem(row["shape"], row.get("dtype", "float32"))
+    return kernel.problem(row["shape"], row.get("dtype", "float32"), row.get("options", {}))
 
 
 def record_of(kernel: Kernel, row: State) -> Record:

@@ -85,7 +85,10 @@ def test_a_cpu_device_reads_no_records(answers, monkeypatch):
 def test_a_kernel_without_shipped_records_is_not_answered(answers):
     softmax = catalogue().get("softmax")
     with pytest.warns(UntunedWarning):
-        assert Runtime(answers=answers).choose(softmax, softmax.problem({"m": 64, "n": 64}), H200).origin == "default"
+        assert (
+            Runtime(answers=answers).choose(softmax, softmax.problem({"m": 64, "n": 64}, "float64"), H200).origin
+            == "default"
+        )
 
 
 def test_what_is_pinned_or_answered_goes_before(answers):
