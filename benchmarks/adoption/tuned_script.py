@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -27,6 +28,7 @@ class Script:
         self._log = folder.parent / f"{path.stem}.log"
         self._lines: queue.Queue[str] = queue.Queue()  # an empty one at the end
         self._process: subprocess.Popen[str] | None = None
+        self._listener = threading.Thread(target=self._listen, daemon=True)
 
     @property
     def is_adopted(self) -> bool:
@@ -62,7 +64,7 @@ class Script:
                 text=True,
                 bufsize=1,
             )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener.start()
 
     def heard(self, limit_s: float) -> Row:
         """The next line of the script's process, or a failure."""
@@ -78,21 +80,26 @@ class Script:
 
     def tell(self, what: Mapping[str, Any] | None) -> None:
         """Lets the call go that waits."""
-        if self._process is None or self._process.stdin is None or self._process.poll() is not None:
-            return
-        self._process.stdin.write(json.dumps(what) + "\n")
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or was
+                self._process.stdin.write(json.dumps(what) + "\n")
 
     def end(self) -> None:
         """Ends its process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._listener.join(5)
+            if self._process.stdin is not None:
+                with contextlib.suppress(OSError):  # what it was told and did not read
+                    self._process.stdin.close()
 
     def _listen(self) -> None:
         assert self._process is not None  # noqa: S101 - it was started
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        for line in self._process.stdout:
-            self._lines.put(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
         self._lines.put("")
 
     def _last_line(self) -> str:
