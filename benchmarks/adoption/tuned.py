@@ -1,169 +1,190 @@
-"""Scripts of Kernel Tuner's, tuned by both: the adopted folder here, and the script's own call by Kernel Tuner.
+"""Scripts of Kernel Tuner's, tuned by both: the adopted folders here, and the scripts' own calls by Kernel Tuner.
 
-    python benchmarks/adoption/tuned.py NAME=SCRIPT.py … [--seconds 4] [--strategy adaptive_tabu_greywolf]
+    python benchmarks/adoption/tuned.py SCRIPT.py|FOLDER … --adopted FOLDER --adopt       # a host without a GPU will do
+    python benchmarks/adoption/tuned.py SCRIPT.py|FOLDER … --adopted FOLDER --out rows.json [--seconds 10] [--shard 0/2]
 
-Needs a GPU, Kernel Tuner and what its scripts need. For each call the adopted kernel is tuned first, for `--seconds`
-and its finals; `ours_s` counts from opening the device to the settled winner, `prepared_s` to the beginning of the
-search. Kernel Tuner then has as many seconds for
-all of its `tune_kernel`, with the script's own arguments beside the strategy. `ours_ms` and `kernel_tuner_ms` are both
-winners' times by one clock, ours, in rounds that take turns; `ratio` is the second over the first, with its 95 %
-interval. A winner of Kernel Tuner's that our verification finds wrong says so in `kernel_tuner_is_wrong`.
+The second needs a GPU, Kernel Tuner and what its scripts need. For each call the adopted kernel is tuned first, for
+`--seconds` and its finals; `ours_s` counts from the kernel's own preparation to the settled winner. Kernel Tuner then
+has as many seconds for all of its `tune_kernel`, with the script's own arguments beside what limited_calls.py names.
+Of what it measured, the fastest that compiles, runs and is right by our verification is its winner; those before it are
+in `kernel_tuner_skipped` with the reason. Both winners are then timed by one clock, ours, in rounds that take turns;
+`ratio` is `kernel_tuner_ms` over `ours_ms`, with its 95 % interval.
 
-The rows of these scripts in benchmarks/results/adoption.json, which scripts.py has written, get a `tuned`, or with
-`--lang` one that is named by it (`tuned_cupy`), and the sums over the script's kernels in `ours_ms`, `ours_s`,
-`kernel_tuner_ms` and `kernel_tuner_s`. Those are null where a kernel has none, or nothing was tuned.
+A row is written as soon as it is there. Calls whose rows are in `--out` are not run again; with `--stop-after` no call
+begins later, and the same command goes on where it stopped. Of several processes each takes its own part, by `--shard`,
+on the GPU that CUDA_VISIBLE_DEVICES names, with its own `--out`. `--merge` puts the rows of files into adoption.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import queue
-import subprocess
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scripts import RESULTS, TILEWRIGHT
+from scripts import CALLS, RESULTS
+from tuned_script import Row, Script
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.own import own_kernel
-from tilewright.kernels.space import Configuration
-from tilewright.tuner.devices.device import Bench
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.loop.measure import checked_samples
-from tilewright.tuner.loop.tune import Budget, Hooks, tune
+from tilewright.tuner.loop.measure import ContextLostError, checked_samples
+from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
+from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.loop.verify import verify_configuration
 
-LIMITED_CALLS = Path(__file__).with_name("limited_calls.py")
 ROUNDS, SAMPLES = 15, 3
 SUMS = ("ours_ms", "ours_s", "kernel_tuner_ms", "kernel_tuner_s")
+START_S = 120.0
+"""How long a script may take to get to its first call: some draw gigabytes of random numbers."""
 LATE_S = 30.0
-"""How much later than its seconds Kernel Tuner may answer, and how long a script may take to get to a call."""
+"""How much later than its seconds Kernel Tuner may answer, and how long a script may take to get to a later call."""
+MOST_SKIPPED = 10
+"""How many of Kernel Tuner's fastest are tried for one that is right."""
+MANY_CALLS = 3
+"""Calls of a script with more are shared out among the shards one by one."""
+PRECISIONS = {"float16": "half", "float32": "float", "float64": "double"}
 
-Row = dict[str, Any]
+
+class Gpu:
+    """The device, opened when it is needed, and again after a configuration has broken its context."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._device: Device | None = None
+
+    @property
+    def device(self) -> Device:
+        """The device, which may have to be opened."""
+        self._device = self._device or open_device(self._name)
+        return self._device
+
+    def close(self) -> None:
+        """The next use opens it anew."""
+        device, self._device = self._device, None
+        if device is not None:
+            device.close()
 
 
-class Script:
-    """A script that is adopted, and that waits with Kernel Tuner at its first call."""
+class Ours:
+    """An adopted kernel on the device: its search, and the time of any configuration."""
 
-    def __init__(self, named: str, folder: Path) -> None:
-        self.title, _, path = named.partition("=")
-        self.log = folder / f"{len(list(folder.iterdir()))}.log"
-        self._folder = self.log.with_suffix("")
-        self._path = path
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(LIMITED_CALLS), path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                bufsize=1,
-            )
-        self._lines: queue.Queue[str] = queue.Queue()  # an empty one at the end
-        threading.Thread(target=self._listen, daemon=True).start()
+    def __init__(self, folder: Path, gpu: Gpu) -> None:
+        self.kernel: Kernel = own_kernel(folder)
+        self.problem: Problem = self.kernel.problem(self.kernel.example_shape)
+        self._gpu = gpu
+        self.space: SearchSpace = self.kernel.space(self.problem, gpu.device.model.limits)
+        self.bench: Bench = gpu.device.bench(self.kernel, self.problem, 1)
 
-    def adopted(self) -> list[Row]:
-        """Its calls, as `kernels adopt` says them."""
-        command = [*TILEWRIGHT, "kernels", "adopt", self._path, "--folder", str(self._folder), "--json"]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        calls: list[Row] = json.loads(ran.stdout)["calls"] if ran.stdout else []
-        return calls or [{"folder": None, "kernel_name": "", "refused": ran.stderr.strip()}]
+    def renewed(self) -> Bench:
+        """A bench in a new process of the device."""
+        self._gpu.close()
+        self.bench = self._gpu.device.bench(self.kernel, self.problem, 1)
+        return self.bench
 
-    def heard(self, limit_s: float) -> Row:
-        """The next line of the script's process, or a failure."""
+    def search(self, seconds: float) -> tuple[TuneResult, list[Trial]]:
+        """The settled winner and all trials; goes on in a new process where a configuration has broken one."""
+        trials: list[Trial] = []
+        barred: set[Configuration] = set()
+        begun = time.monotonic()
+
+        def keep(progress: Progress) -> None:
+            trials.append(progress.trial)
+
+        while True:
+            left = Budget(seconds=seconds, spent_trials=len(trials), spent_s=time.monotonic() - begun)
+            knowledge = Knowledge(list(trials), frozenset(barred))
+            try:
+                result = tune(self.bench, self.kernel, self.space, left, seed=1, knowledge=knowledge, hooks=Hooks(keep))
+            except ContextLostError as lost:
+                if lost.evaluation is None:
+                    barred.add(lost.configuration)
+                self.renewed()
+            else:
+                return result, trials
+
+    def why_not(self, configuration: Configuration) -> str | None:
+        """What keeps a configuration of Kernel Tuner's from being its winner; None where nothing does."""
         try:
-            line = self._lines.get(timeout=limit_s)
-        except queue.Empty:
-            self._process.kill()
-            return {"failure": f"nothing was heard of it for {limit_s:.0f} s"}
-        answer: Row = json.loads(line) if line else {"failure": f"the script ended: {self._last_line()}"}
-        return answer
-
-    def tell(self, what: Mapping[str, Any] | None) -> None:
-        """Lets the call go that waits."""
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
-        self._process.stdin.write(json.dumps(what) + "\n")
-
-    def end(self) -> None:
-        """Ends its process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def _last_line(self) -> str:
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+            verification = verify_configuration(self.bench, self.bench.compile(configuration))
+        except ContextLostError:
+            self.renewed()
+            return "it breaks the device's context"
+        except TrialFailure as failure:
+            if failure.sticky:
+                self.renewed()
+            return f"{failure.outcome}: {failure.log}"[:300]
+        except TunerError as failure:
+            return f"{type(failure).__name__}: {failure}"[:300]
+        return None if verification.is_right else verification.message()
 
 
-def row_of(script: Script, call: Row, options: argparse.Namespace) -> Row:
+def row_of(script: Script, call: Row, gpu: Gpu, options: argparse.Namespace, limit_s: float) -> Row:
     """A call's row; `reason` where a side has no time."""
-    row: Row = {"kernel": call["kernel_name"]}
-    ready = script.heard(LATE_S)
-    if call["folder"] is None:
-        script.tell(None)
-        return row | {"reason": call["refused"]}
-    if "failure" in ready:
-        return row | {"reason": f"Kernel Tuner: {ready['failure']}"}
-    kernel = own_kernel(Path(call["folder"]))
-    problem = kernel.problem(kernel.example_shape)
-    trials = 0
-
-    def count(_progress: Any) -> None:
-        nonlocal trials
-        trials += 1
-
+    row: Row = {"source": script.title, "call": call["call"], "kernel": call["kernel_name"], "seconds": options.seconds}
+    ready = script.heard(limit_s)
+    if "failure" in ready or call["folder"] is None:
+        script.tell({"skip": True})
+        why = f"Kernel Tuner: {ready['failure']}" if call["folder"] else f"not adopted: {call['refused']}"
+        return row | {"reason": why}
     begun = time.monotonic()
-    device = open_device(options.device)
+    ours = Ours(call["folder"], gpu)
     try:
-        bench = device.bench(kernel, problem, 1)
-        space = kernel.space(problem, device.model.limits)
         prepared_s = time.monotonic() - begun
-        result = tune(bench, kernel, space, Budget(seconds=options.seconds), seed=1, hooks=Hooks(count))
-        row |= {
-            "shape": problem.stated_shape,
-            "space": len(space),
-            "trials": trials,
-            "prepared_s": prepared_s,
-            "ours_s": time.monotonic() - begun,
-        }
-        fixed = {name: size for name, size in problem.shape.items() if name in ready["names"]}
-        limits = {"seconds": row["ours_s"], "strategy": options.strategy, "lang": options.lang}
-        script.tell(limits | {"fixed": fixed})
-        theirs = script.heard(row["ours_s"] + LATE_S)
-        row |= {"kernel_tuner_s": theirs.get("seconds"), "kernel_tuner_evaluated": theirs.get("evaluated")}
-        row["by_its_own_clock_ms"] = theirs.get("time_ms")
+        result, trials = ours.search(options.seconds)
+        ours_s = time.monotonic() - begun
+        row |= {"shape": ours.problem.stated_shape, "dtype": ours.problem.dtype, "space": len(ours.space)}
+        row |= {"trials": len(trials), "stopped_by": result.stopped_by, "prepared_s": prepared_s, "ours_s": ours_s}
+        if result.best is not None:
+            row |= {"ours": result.best.configuration.as_json(), "ours_in_finals_ms": result.best.time_ms}
+        capability = "".join(map(str, gpu.device.model.limits.compute_capability))
+        told = {"seconds": ours_s, "strategy": options.strategy, "langs": options.langs.split(","), "arch": capability}
+        script.tell(told | {"fixed": fixed(ours, ready["values"])})
+        theirs = script.heard(2 * ours_s + LATE_S)
+        named = {"kernel_tuner_s": "seconds", "kernel_tuner_measured": "measured", "kernel_tuner_failed": "failed"}
+        named |= {"lang": "lang", "flags": "flags", "left_out": "left_out"}
+        row |= {name: theirs[key] for name, key in named.items() if key in theirs}
         if result.best is None:
             return row | {"reason": "no configuration of ours was measured and verified"}
-        row["ours"] = result.best.configuration.as_json()
         if "failure" in theirs:
             return row | {"reason": f"Kernel Tuner: {theirs['failure']}"}
-        found = configuration_of(kernel, theirs)
-        row["kernel_tuner"] = found.as_json()
-        if found not in space:
-            return row | {"reason": "Kernel Tuner's winner is not in the space of the adopted kernel"}
-        return row | compared(bench, kernel, result.best.configuration, found)
+        return row | beside(ours, result.best.configuration, theirs["fastest"])
     finally:
-        device.close()
+        ours.bench.close()
 
 
-def total(name: str, kernels: list[Row]) -> float | None:
-    """The sum over the kernels; None where one has none."""
-    values = [kernel.get(name) for kernel in kernels]
-    return sum(value for value in values if value) if all(values) else None
+def fixed(ours: Ours, values: dict[str, list[Any]]) -> dict[str, Any]:
+    """Kernel Tuner's parameters that have one value here: axes, and a precision that is the problem's dtype."""
+    shape = {name: size for name, size in ours.problem.shape.items() if name in values}
+    known = {one.name.removesuffix("_index") for variant in ours.kernel.variants for one in variant.parameters}
+    dtype = PRECISIONS.get(ours.problem.dtype)
+    precisions = {name: dtype for name, listed in values.items() if name not in known and dtype in listed}
+    return precisions | shape
+
+
+def beside(ours: Ours, best: Configuration, fastest: Sequence[Row]) -> Row:
+    """Both winners and their times; Kernel Tuner's is the fastest of its own that is right."""
+    skipped: list[Row] = []
+    row: Row = {"kernel_tuner_skipped": skipped}
+    for one in fastest[:MOST_SKIPPED]:
+        found = configuration_of(ours.kernel, one)
+        why = ours.why_not(found)
+        if why is None:
+            is_ours = found in ours.space
+            row |= {"kernel_tuner": found.as_json(), "by_its_own_clock_ms": one["time_ms"], "is_in_our_space": is_ours}
+            return row | compared(ours, best, found)
+        skipped.append({"configuration": found.as_json(), "by_its_own_clock_ms": one["time_ms"], "why": why})
+    return row | {"reason": f"Kernel Tuner: none of its {len(skipped)} fastest is right"}
 
 
 def configuration_of(kernel: Kernel, found: Row) -> Configuration:
@@ -178,11 +199,10 @@ def configuration_of(kernel: Kernel, found: Row) -> Configuration:
     return Configuration.of(variant.name, values)
 
 
-def compared(bench: Bench, kernel: Kernel, ours: Configuration, theirs: Configuration) -> Row:
-    """Both times, in rounds that take turns, and whether the second is right."""
-    state = "cold" if kernel.ranking_l2 == "cold" else "warm"
-    sides = {"ours": bench.compile(ours), "kernel_tuner": bench.compile(theirs)}
-    verification = verify_configuration(bench, sides["kernel_tuner"])
+def compared(ours: Ours, best: Configuration, theirs: Configuration) -> Row:
+    """Both times, in rounds that take turns."""
+    bench, state = ours.bench, "cold" if ours.kernel.ranking_l2 == "cold" else "warm"
+    sides = {"ours": bench.compile(best), "kernel_tuner": bench.compile(theirs)}
     rounds: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(ROUNDS + 1):  # the first warms up
         for side in sorted(sides, reverse=number % 2 == 0):
@@ -191,65 +211,165 @@ def compared(bench: Bench, kernel: Kernel, ours: Configuration, theirs: Configur
                 rounds[side].append(time_ms)
     ratio, interval = statistics.ratio_interval(rounds["kernel_tuner"], rounds["ours"])
     row: Row = {f"{side}_ms": statistics.median(times) for side, times in rounds.items()}
-    row |= {"ratio": ratio, "ratio_ci": [interval.low, interval.high], "l2": state}
-    return row if verification.is_right else row | {"kernel_tuner_is_wrong": verification.message()}
+    return row | {"ratio": ratio, "ratio_ci": [interval.low, interval.high], "l2": state}
+
+
+class Rows:
+    """The rows of `--out`."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._out: Path = options.out
+        words = f"--seconds {options.seconds:g} --strategy {options.strategy} --langs {options.langs}"
+        self._facts: Row = {"command": f"python benchmarks/adoption/tuned.py FOLDER … {words}"}
+        self.rows: list[Row] = json.loads(self._out.read_text())["rows"] if self._out.exists() else []
+
+    def know(self, device: Device) -> None:
+        """What the rows were measured on."""
+        self._facts |= {"device": device.model.name, "driver": device.environment.driver}
+        self._facts["date"] = datetime.now(UTC).date().isoformat()
+
+    def has(self, script: Script, call: Row) -> bool:
+        """Whether the call was run before."""
+        return any((row["source"], row["call"]) == (script.title, call["call"]) for row in self.rows)
+
+    def add(self, row: Row) -> None:
+        """Writes the file anew, whole."""
+        self.rows.append(row)
+        self._out.parent.mkdir(parents=True, exist_ok=True)
+        beside = self._out.with_suffix(".part")
+        beside.write_text(json.dumps(self._facts | {"rows": self.rows}, indent=1) + "\n")
+        beside.replace(self._out)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A script's calls, which may still be on their way, and which of them are this process's to run."""
+
+    script: Script
+    adopting: Future[list[Row]]
+    order: int
+    is_mine: Callable[[int, Row, int], bool]
+
+    def calls(self) -> list[tuple[Row, bool]]:
+        """Each call, and whether it is this process's."""
+        calls = self.adopting.result()
+        return [(call, self.is_mine(number, call, len(calls))) for number, call in enumerate(calls)]
+
+
+def works(scripts: Sequence[Script], rows: Rows, shard: str, pool: Executor) -> list[Work]:
+    """What this shard has to do: what is adopted, what is not yet, and what a limit of time may leave out."""
+    part, parts = map(int, shard.split("/"))
+    found = []
+    for place, script in enumerate(scripts):
+        calls = script.adopted() if script.is_adopted else []
+        is_long = len(calls) > MANY_CALLS
+        if not is_long and place % parts != part:
+            continue
+
+        def is_mine(number: int, call: Row, count: int, script: Script = script) -> bool:
+            return (count <= MANY_CALLS or number % parts == part) and not rows.has(script, call)
+
+        work = Work(script, pool.submit(script.adopted), 2 if is_long else 0 if calls else 1, is_mine)
+        if not calls or any(is_own for _, is_own in work.calls()):
+            found.append(work)
+    return sorted(found, key=lambda work: work.order)
+
+
+def run(scripts: Sequence[Script], options: argparse.Namespace) -> None:
+    """All scripts wait at their first call before anything is timed; those that are not adopted yet come later."""
+    begun, rows, gpu = time.monotonic(), Rows(options), Gpu(options.device)
+    with ThreadPoolExecutor(4) as pool:
+        left = works(scripts, rows, options.shard, pool)
+        try:
+            for work in left:
+                work.script.start()
+            rows.know(gpu.device)
+            for work in left:
+                script_rows(work, gpu, rows, options, begun)
+        finally:
+            for work in left:
+                work.script.end()
+            gpu.close()
+
+
+def script_rows(work: Work, gpu: Gpu, rows: Rows, options: argparse.Namespace, begun: float) -> None:
+    """The rows of one script's calls, in their order; those that are another's are let go as they were adopted."""
+    script, calls = work.script, work.calls()
+    for number, (call, is_mine) in enumerate(calls):
+        limit_s = LATE_S if number else START_S
+        if not any(is_own for _, is_own in calls[number:]):
+            break
+        if not is_mine:
+            script.heard(limit_s)
+            script.tell({"skip": True})
+            continue
+        if time.monotonic() - begun > options.stop_after:
+            print(f"{script.title} {call['kernel_name']}: no time left", flush=True)
+            break
+        try:
+            row = row_of(script, call, gpu, options, limit_s)
+        except Exception as error:  # noqa: BLE001 - somebody's script: it costs its own row
+            row = {"source": script.title, "call": call["call"], "kernel": call["kernel_name"]}
+            row["reason"] = f"{type(error).__name__}: {error}"[:500]
+            script.tell({"skip": True})  # where it waits
+            gpu.close()
+        rows.add(row)
+        print(f"{time.monotonic() - begun:.0f} s", json.dumps(row), flush=True)
+    script.end()
+
+
+def merge(files: Sequence[Path], into: Path) -> None:
+    """Puts the rows of files into those of adoption.json, whose `source` ends with theirs."""
+    document = json.loads(into.read_text())
+    for file in files:
+        told = json.loads(file.read_text())
+        facts = {name: value for name, value in told.items() if name != "rows"}
+        for row in document["rows"]:
+            kernels = [one for one in told["rows"] if row["source"] == f"kernel_tuner/examples/cuda/{one['source']}"]
+            if kernels:
+                before = row.get("tuned", {})
+                others = before.get("kernels", []) if before.get("command") == facts["command"] else []
+                row["tuned"] = {**facts, "kernels": sorted([*others, *kernels], key=lambda one: one["call"])}
+                row |= {name: total(name, row["tuned"]["kernels"]) for name in SUMS}
+    into.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def total(name: str, kernels: list[Row]) -> float | None:
+    """The sum over the kernels; None where one has none."""
+    values = [kernel.get(name) for kernel in kernels]
+    return sum(value for value in values if value) if all(values) else None
 
 
 def main() -> None:
-    """All scripts are adopted, and wait, before anything is timed."""
+    """Adopts, compares or merges."""
     options = parse()
-    begun = time.monotonic()
-    document = json.loads(options.output.read_text())
-    rows = {row["source"]: row for row in document["rows"]}
-    for row in document["rows"]:
-        row.update({one: row.get(one) for one in SUMS})
-    name = "tuned" if options.lang is None else f"tuned_{options.lang}".lower()
-    device = open_device(options.device)
-    words = f"--seconds {options.seconds:g} --strategy {options.strategy}"
-    words += "" if options.lang is None else f" --lang {options.lang}"
-    facts = {
-        "command": f"python benchmarks/adoption/tuned.py NAME=SCRIPT.py … {words}",
-        "device": device.model.name,
-        "driver": device.environment.driver,
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-    device.close()
-    unknown = {named.partition("=")[0] for named in options.scripts} - rows.keys()
-    if unknown:
-        raise SystemExit(f"{options.output} has no row of {', '.join(sorted(unknown))}: run scripts.py first")
-    with tempfile.TemporaryDirectory() as folder:
-        scripts = [Script(named, Path(folder)) for named in options.scripts]
-        with ThreadPoolExecutor(len(scripts)) as pool:
-            calls = list(pool.map(Script.adopted, scripts))
-        print(f"adopted after {time.monotonic() - begun:.1f} s", flush=True)
-        for script, own_calls in zip(scripts, calls, strict=True):
-            if time.monotonic() - begun > options.stop_after:
-                print(f"{script.title}: no time left", flush=True)
-                script.end()
-                continue
-            kernels = []
-            for call in own_calls:
-                try:
-                    kernels.append(row_of(script, call, options))
-                except Exception as error:  # noqa: BLE001 - somebody's script: it costs its own row
-                    kernels.append({"kernel": call["kernel_name"], "reason": f"{type(error).__name__}: {error}"})
-                print(script.title, json.dumps(kernels[-1]), flush=True)
-            script.end()
-            rows[script.title][name] = {**facts, "kernels": kernels}
-            rows[script.title] |= {one: total(one, kernels) for one in SUMS}
-            options.output.write_text(json.dumps(document, indent=1) + "\n")
+    if options.merge:
+        merge(options.merge, RESULTS)
+        return
+    paths = [one for given in options.scripts for one in (sorted(given.glob("*.py")) if given.is_dir() else [given])]
+    paths = [path for path in paths if any(call in path.read_text(errors="replace") for call in CALLS[:-1])]
+    scripts = [Script(path, options.adopted / path.stem) for path in paths]
+    if options.adopt:
+        for script in scripts:
+            print(script.title, json.dumps([call["refused"] or call["kernel_name"] for call in script.adopted()]))
+    else:
+        run(scripts, options)
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scripts", nargs="+", metavar="NAME=SCRIPT.py", help="a row's `source`, and its script")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of our search; its finals come on top")
+    parser.add_argument("scripts", nargs="*", type=Path, help="scripts, and folders of them")
+    parser.add_argument("--adopted", type=Path, default=Path("adopted"), help="where adopted folders are, or appear")
+    parser.add_argument("--adopt", action="store_true", help="adopts only")
+    parser.add_argument("--out", type=Path, default=Path("tuned.json"), help="the rows")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="ROWS", help="files of rows for adoption.json")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of our search; its finals come on top")
     parser.add_argument("--strategy", default="adaptive_tabu_greywolf", help="of Kernel Tuner's")
-    parser.add_argument("--lang", help="Kernel Tuner's `lang` instead of the script's own, such as CUPY")
+    parser.add_argument("--langs", default="CUPY,NVCUDA", help="Kernel Tuner's back ends for CUDA, tried in this order")
+    parser.add_argument("--shard", default="0/1", metavar="N/OF", help="the part that this process takes")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--stop-after", type=float, default=3600.0, help="no script begins later than so many seconds")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--stop-after", type=float, default=3600.0, help="no call begins later than so many seconds")
     return parser.parse_args()
 
 
