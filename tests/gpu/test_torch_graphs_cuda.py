@@ -54,6 +54,21 @@ def test_a_graph_that_computes_something_else_is_not_taken(torch, tw):
         graph.GraphForward(model).capture((x,), {}, 1e-4)
 
 
+def test_a_number_that_the_model_puts_on_the_gpu_is_no_obstacle(torch, tw):
+    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+
+    class Masks(torch.nn.Module):
+        def forward(self, x):
+            return torch.where(x > 0, x, torch.tensor(2, device=x.device)) + torch.tensor(0.5, device="cuda")
+
+    make, x = torch.tensor, torch.randn(4, 4, device="cuda")
+    with torch.no_grad():
+        forward = graph.GraphForward(Masks().eval())
+        forward.capture((x,), {}, 1e-4)
+        torch.testing.assert_close(forward(-x), Masks()(-x))
+    assert torch.tensor is make
+
+
 def test_a_graph_has_the_code_of_eager_mode_in_a_model_that_asks_whether_it_is_captured(torch, tw):
     from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.predict.predictor import Predictor, enough
-from tilewright.tuner.predict.shipped import joined, likest_first, nearest_of, shipped_series
+from tilewright.tuner.predict import shipped
+from tilewright.tuner.predict.predictor import Predictor, Record, enough
+from tilewright.tuner.predict.shipped import ShippedSeries, joined, likest_first, nearest_of, shipped_series
 from tilewright.tuner.predict.tiles import Tiles
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
 
 _TILES: dict[Hashable, Tiles] = {}
 """By kernel, dtype and options: a process asks for several shapes of each."""
+
+MOST_FITS = 16
+_FITS: dict[Hashable, Predictor] = {}
+"""The latest, by kernel, device and records: many problems of a model have the same neighbours."""
 
 
 def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Mapping[str, Any] | None:
@@ -25,13 +30,13 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
     series = likest_first(shipped_series(kernel, problem), place.slug, place.limits)
     if not series:
         return None
-    records = nearest_of(kernel, problem, joined(series, place.slug))
+    every = joined(series, place.slug)
+    near = set(map(id, nearest_of(kernel, problem, every)))
+    records = [record for record in every if id(record) in near]  # in one order for all problems that have the same
     if not enough(len(records)):
         return None
     likest = series[0]
-    like = records[0].problem
-    tiles = _TILES.setdefault((kernel.name, kernel.folder, like.dtype, like.option_items), Tiles(kernel))
-    predictor = Predictor(kernel, likest.limits, records, tiles=tiles)
+    predictor = _fitted(kernel, likest, records)
     prediction = predictor.predict(problem, lambda one: is_admitted(kernel, problem, place.limits, one))
     if prediction is None:
         return None
@@ -45,3 +50,18 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
         "library": told,
         "source_hash": kernel.source_hash(prediction.configuration.variant),
     }
+
+
+def _fitted(kernel: Kernel, series: ShippedSeries, records: Sequence[Record]) -> Predictor:
+    like, of = records[0].problem, frozenset((one.problem, one.shipped, one.library) for one in records)
+    key = (shipped.FOLDER, kernel.name, kernel.folder, series.device_model, of)
+    predictor = _FITS.pop(key, None)
+    if predictor is None:
+        tiles = _TILES.setdefault((kernel.name, kernel.folder, like.dtype, like.option_items), Tiles(kernel))
+        predictor = Predictor(
+            kernel, series.limits, records, tiles=tiles
+        )
+    _FITS[key] = predictor
+    while len(_FITS) > MOST_FITS:
+        _FITS.pop(next(iter(_FITS)), None)
+    return predictor

@@ -21,6 +21,8 @@ from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: 
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.pace import Pace  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.settling import _fit  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.standard import Error, Verdict  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
@@ -217,3 +219,23 @@ with torch.no_grad():
 def test_a_light_installation_says_what_tuning_needs():
     ended = subprocess.run([sys.executable, "-c", WITHOUT_OPTUNA], capture_output=True, text=True, check=True)
     assert "tuning needs optuna: pip install 'tilewright[service]'" in ended.stdout
+
+
+def test_what_adds_most_to_the_error_for_its_gain_is_left_out_where_the_model_is_off():
+    def candidate(error, saved_ms):
+        verdict = Verdict(Error(error, error), Error(1e-7, 1e-7), Error(4e-7, 4e-7))
+        site = SimpleNamespace(calls=1, fusion="")
+        return Candidate(site, verdict=verdict, pytorch_ms=1.0, ours_ms=1.0 - saved_ms)
+
+    def verdict_with(those):
+        whole = math.sqrt(sum(one.verdict.error.whole**2 for one in those))
+        return Verdict(Error(whole, whole), Error(2e-7, 2e-7), Error(3e-7, 3e-7))
+
+    worth, poor, exact = candidate(2e-7, 0.9), candidate(2e-7, 0.1), candidate(1e-7, 0.1)
+    judge, result = SimpleNamespace(verdict_with=verdict_with, model=nn.Identity(), pace=Pace(1.0)), SimpleNamespace()
+    assert set(_fit([worth, poor, exact], None, judge, result)) == {worth, exact}
+    assert poor.reason.startswith("with it the model's output is off by 3e-07")
+    assert result.verdict.is_right
+    alone = candidate(4e-7, 0.9)
+    assert _fit([alone], None, judge, result) == []
+    assert alone.reason

@@ -196,3 +196,11 @@ assert is_lower is {is_lower}
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_attention_by_itself_is_judged_in_float64():
+    q, k, v = (torch.randn(2, 3, 40, 16) for _ in range(3))
+    standard = Standard.of(lambda _: torch.nn.functional.scaled_dot_product_attention(q, k, v))
+    assert standard.measure == "itself in float64"
+    assert 0 < standard.eager[0].whole < 1e-6
+    assert standard.exact[0].dtype == torch.float64

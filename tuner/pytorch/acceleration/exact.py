@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -65,7 +66,8 @@ def in_double() -> Iterator[None]:
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), _no_autocast("cuda"), _no_autocast("cpu"), _InDouble():
+        # One of attention's fast kernels would be chosen by the dtype of its arguments, and has no float64.
+        with torch.no_grad(), _no_autocast("cuda"), _no_autocast("cpu"), sdpa_kernel(SDPBackend.MATH), _InDouble():
             yield
     finally:
         torch.set_default_dtype(default)

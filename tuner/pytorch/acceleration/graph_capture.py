@@ -8,7 +8,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -72,16 +72,19 @@ def captured(
             call()
         prepare()  # in a capture nothing is checked, and replays read no verdicts
         before()
-        waits = _waits(call)
+        with nullcontext() if is_compiled else _filled_in():
+            waits = _waits(call)
         if waits and is_compiled:
             raise CaptureError(waits)
-        around = nullcontext() if waits or is_compiled else _unnoticed()
         before()
+    inside = [] if is_compiled else [_filled_in()] if waits else [_filled_in(), _unnoticed()]
     stream.wait_stream(side)
     graph, result = torch.cuda.CUDAGraph(), None
     try:
         # The stream once more, since a graph's capture leaves its own current if it fails.
-        with _own_workspaces(), torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool), around:
+        with _own_workspaces(), torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool), ExitStack() as around:
+            for one in inside:
+                around.enter_context(one)
             for _ in range(count):
                 result = None  # so that the next one has its memory
                 result = call()
@@ -123,6 +126,24 @@ def _unnoticed() -> Iterator[None]:
         yield
     finally:
         torch.cuda.is_current_stream_capturing = asks
+
+
+@contextmanager
+def _filled_in() -> Iterator[None]:
+    """In this thread `torch.tensor` fills in a plain number on the GPU, which it would copy there and wait for."""
+    make, own = torch.tensor, threading.get_ident()
+
+    def tensor(data: Any, *given: Any, dtype: Any = None, device: Any = None, **named: Any) -> Tensor:
+        is_number = isinstance(data, bool | int | float) and not given and not named and device is not None
+        if is_number and threading.get_ident() == own and torch.device(device).type == "cuda":
+            return torch.full((), data, dtype=dtype or make(data).dtype, device=device)
+        return make(data, *given, dtype=dtype, device=device, **named)
+
+    torch.tensor = tensor
+    try:
+        yield
+    finally:
+        torch.tensor = make
 
 
 @contextmanager

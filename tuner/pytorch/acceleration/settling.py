@@ -43,6 +43,8 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
             one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
             continue
         weigh(one, tolerance, judge.pool)
+        if one.verdict is not None and not one.verdict.is_right and refine(one):
+            _weigh_again(one, tolerance, judge)
     chosen = _fit([one for one in result.candidates if not one.reason], tolerance, judge, result)
     single = judge.choose([one for one in chosen if not one.site.fusion])
     chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
@@ -124,10 +126,15 @@ def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> 
     uninstall(judge.model)
     finer = [one for one in chosen if refine(one)]
     for one in finer:
-        if one.loading is not None:
-            one.loading.join()
-        weigh(one, tolerance, judge.pool)
+        _weigh_again(one, tolerance, judge)
     return [one for one in chosen if not one.reason]
+
+
+def _weigh_again(candidate: Candidate, tolerance: float | None, judge: Judge) -> None:
+    if candidate.loading is not None:
+        candidate.loading.join()
+    candidate.reason = ""
+    weigh(candidate, tolerance, judge.pool)
 
 
 def _strain(candidate: Candidate) -> float:

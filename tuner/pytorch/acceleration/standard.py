@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tilewright.tuner.pytorch.acceleration import outputs
 from tilewright.tuner.pytorch.acceleration.exact import LOWER, PARTS, InParts, computed_in_double, without_tf32
@@ -146,7 +147,12 @@ def _reordered(run: Callable[[Any], Any], model: nn.Module | None, own: Sequence
     """The largest difference between the output and itself with the k of every product summed in parts."""
     largest = [NONE] * len(own)
     for count in PARTS:
-        with torch.no_grad(), InParts(count), suppress(Exception):  # as above; the roundoffs are left then
+        with (
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            InParts(count),
+            suppress(Exception),
+        ):  # as above; the roundoffs are left then
             pairs = zip(largest, _errors(outputs.leaves(run(model)), own, own), strict=True)
             largest = [Error(*map(max, before, error)) for before, error in pairs]
     return [one if math.isfinite(one.whole) else NONE for one in largest]
