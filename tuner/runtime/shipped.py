@@ -58,9 +58,7 @@ def _fitted(kernel: Kernel, series: ShippedSeries, records: Sequence[Record]) ->
     predictor = _FITS.pop(key, None)
     if predictor is None:
         tiles = _TILES.setdefault((kernel.name, kernel.folder, like.dtype, like.option_items), Tiles(kernel))
-        predictor = Predictor(
-            kernel, series.limits, records, tiles=tiles
-        )
+        predictor = Predictor(kernel, series.limits, records, tiles=tiles)
     _FITS[key] = predictor
     while len(_FITS) > MOST_FITS:
         _FITS.pop(next(iter(_FITS)), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +22,7 @@ from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: 
 from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.pace import Pace  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.settling import _fit  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.settling import _as_loaded, _fit  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.standard import Error, Verdict  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
@@ -239,3 +240,23 @@ def test_what_adds_most_to_the_error_for_its_gain_is_left_out_where_the_model_is
     alone = candidate(4e-7, 0.9)
     assert _fit([alone], None, judge, result) == []
     assert alone.reason
+
+
+def test_what_is_compiled_first_is_compared_first_in_graphs_and_what_is_late_comes_last():
+    compiled = [threading.Event() for _ in range(2)]
+    slow, ready, never = (Candidate(SimpleNamespace()) for _ in range(3))
+    for one, event in zip((slow, never), compiled, strict=True):
+        one.loading = threading.Thread(target=event.wait, daemon=True)
+        one.loading.start()
+    order = []
+    try:
+        for one in _as_loaded([never, slow, ready], SimpleNamespace(pool=object(), pace=Pace(60.0)), 0.5):
+            order.append(one)
+            compiled[0].set()
+            if one is ready:
+                slow.wait(60)
+        assert order == [ready, slow, never]
+        assert never.is_loading
+    finally:
+        for event in compiled:
+            event.set()

@@ -283,10 +283,6 @@ def _candidates(
         candidates = _tuned(candidates, device, request.tune_seconds, pace)
     if not sites:
         return [], NothingReplacedError("it calls nothing that a kernel of ours computes")
-    for one in candidates:
-        if one.loading is not None:
-            pace.tell("configurations are compiled")
-            one.loading.join()
     if all(one.choice is None for one in candidates):
         first = next((one.reason for one in candidates if one.problem), candidates[0].reason)
         because = f" ({said[0]})" if said else ""

@@ -68,6 +68,16 @@ class Candidate:
         return f"PyTorch's own takes {self.pytorch_ms:.4g} ms here, ours {self.ours_ms:.4g} ms"
 
     @property
+    def is_loading(self) -> bool:
+        """Whether its configuration is still compiled."""
+        return self.loading is not None and self.loading.is_alive()
+
+    def wait(self, limit_s: float) -> None:
+        """Until the configuration is compiled and loaded, or so many seconds are over."""
+        if self.loading is not None:
+            self.loading.join(max(0.0, limit_s))
+
+    @property
     def is_disputed(self) -> bool:
         """Whether the answer's measurement says that the library is slower at this problem, and the times here not.
 

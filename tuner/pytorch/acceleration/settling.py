@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.tuner.pytorch.acceleration.candidates import Candidate, refine, weigh
 from tilewright.tuner.pytorch.acceleration.installed import uninstall
@@ -21,7 +21,7 @@ from tilewright.tuner.pytorch.acceleration.result import (
 FITS = 0.9
 """Of what is allowed, so much may be used where replacements are chosen: another capture sums in another order."""
 
-LEAST_MS = 1e-6
+LOOK_S, LEAST_MS = 0.05, 1e-6
 WEIGHING = 0.5
 """Of the time that is left, for operators by themselves."""
 
@@ -36,9 +36,9 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
     """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
     pace, left_s = judge.pace, judge.pace.left_s
     waiting = sorted((one for one in result.candidates if not one.reason), key=_expected)
-    for place, one in enumerate(reversed(waiting)):
+    for place, one in enumerate(_as_loaded(waiting[::-1], judge, WEIGHING * left_s)):
         pace.tell(f"{place} of {len(waiting)} operators compared")
-        if pace.left_s <= (1 - WEIGHING) * left_s:
+        if one.is_loading or pace.left_s <= (1 - WEIGHING) * left_s:
             pace.has_cut = True
             one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
             continue
@@ -73,6 +73,25 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
             result.remarks += filter(None, [graph.remark])
     if result.way != EAGER:
         result.verdict = judge.verdict()
+
+
+def _as_loaded(waiting: Sequence[Candidate], judge: Judge, limit_s: float) -> Iterator[Candidate]:
+    """The candidates in their order, but those first whose configuration is compiled; what is not in time comes last.
+
+    Only where times are those of graphs, which have nothing of the host: otherwise the compilers are waited for.
+    """
+    until, left = judge.pace.used_s + limit_s, list(waiting)
+    for one in left if judge.pool is None else ():
+        one.wait(until - judge.pace.used_s)
+    while left:
+        one = next((one for one in left if not one.is_loading), left[0])
+        if one.is_loading:
+            judge.pace.tell("configurations are compiled")
+            one.wait(min(LOOK_S, until - judge.pace.used_s))
+            if one.is_loading and judge.pace.used_s < until:
+                continue
+        left.remove(one)
+        yield one
 
 
 def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleration) -> list[Candidate]:
@@ -131,10 +150,10 @@ def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> 
 
 
 def _weigh_again(candidate: Candidate, tolerance: float | None, judge: Judge) -> None:
-    if candidate.loading is not None:
-        candidate.loading.join()
-    candidate.reason = ""
-    weigh(candidate, tolerance, judge.pool)
+    candidate.wait(judge.pace.left_s)
+    candidate.reason = "" if not candidate.is_loading else "its more accurate configuration was not compiled in time"
+    if not candidate.reason:
+        weigh(candidate, tolerance, judge.pool)
 
 
 def _strain(candidate: Candidate) -> float:
