@@ -189,6 +189,10 @@ records: ## Records of this machine's GPU, from which untuned problems are answe
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/records.py $(BENCH)
 
+bench-calibration: ## Whether predictions know what they don't know, from shipped records; needs no GPU (BENCH="--beyond 4096")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/calibration.py $(BENCH)
+
 bench-seeds: ## The same job with ten seeds, its winners in one final (BENCH="--out FILE")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/seeds.py $(BENCH)

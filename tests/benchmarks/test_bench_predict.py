@@ -204,3 +204,12 @@ def test_records_are_shipped_as_they_are_read(benchmark_module, tmp_path, monkey
     times_ms = {Configuration.from_json(c): ms for c, ms, _ in state["records"][1]["tried"]}
     record = next(r for r in series.records if dict(r.problem.axes) == state["records"][1]["shape"])
     assert record.times_ms == {c: pytest.approx(times_ms[c], rel=1e-3) for c in record.times_ms}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kernel", "dtype"), [("linear", "float32"), ("gemm", "float32"), ("linear", "bfloat16")])
+def test_shipped_predictions_that_claim_a_gain_mostly_have_it(benchmark_module, kernel, dtype):
+    rows = list(benchmark_module("calibration").judged(kernel, dtype, {}, "nvidia-h200"))
+    claims = [row for row in rows if row.is_claim]
+    assert len(rows) >= 20
+    assert sum(row.real > 1 for row in claims) >= min(0.95 * len(claims), len(claims) - 1)
