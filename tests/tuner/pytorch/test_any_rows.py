@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from slowness import slow_down  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
@@ -38,9 +40,7 @@ class Layer(nn.Module):
 @pytest.fixture
 def any_size(tmp_path, monkeypatch):
     """Operators of any number of rows, and a PyTorch whose modules are slow enough to lose."""
-    plain = {kind: kind.forward for kind in (nn.Linear, nn.LayerNorm, nn.GELU)}
-    for kind, forward in plain.items():
-        monkeypatch.setattr(kind, "forward", lambda self, x, forward=forward: forward(self, sum([x * 0] * 2000, x)))
+    slow_down(monkeypatch, nn.Linear, nn.LayerNorm, nn.GELU)
     tw.use(Runtime(answers=AnswerCache(tmp_path / "answers"), any_size_operators=True))
     with torch.no_grad():
         yield
