@@ -124,12 +124,6 @@ def commit(configured: str) -> Callable:
     return commit
 
 
-@pytest.fixture(params=[{}, {"color_scheme": "dark"}], ids=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The colours that the person prefers."""
-    return request.param
-
-
 @pytest.fixture
 def expect():
     """Playwright's assertions; they wait longer than by default, for machines that have much else to do."""
