@@ -12,8 +12,6 @@ from caller import Caller
 from factories import Rows
 from fastapi import APIRouter
 from sqlalchemy import Engine, create_engine
-from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
 from waiting import PATIENCE_S
 
 from tilewright.service.api import best_answers
@@ -31,13 +29,6 @@ from tilewright.tuner.predict import shipped
 def rows(session) -> Rows:
     """Rows in a transaction that is rolled back: for operations."""
     return Rows(session)
-
-
-@pytest.fixture(scope="session")
-def registered_kernels(postgres_url: str, template: str) -> object:
-    """What every migrated database holds of the kernels, for `emptying.empty`."""
-    url = make_url(postgres_url).set(database=template).render_as_string(hide_password=False)
-    return emptying.kernels_in(create_engine(sqlalchemy_url(url), poolclass=NullPool))
 
 
 @pytest.fixture

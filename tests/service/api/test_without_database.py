@@ -47,7 +47,7 @@ def test_database_without_migrations_is_not_ready(empty_database_url):
     assert "tilewright db upgrade" in response.json()["detail"]
 
 
-def test_a_database_that_takes_no_changes_is_not_ready(configured):
+def test_a_database_that_takes_no_changes_is_not_ready(database_url, configured):
     assert Caller(create_app()).get("/ready").status_code == 200
     with session_scope() as session:
         name = session.scalar(text("SELECT current_database()"))
@@ -58,7 +58,7 @@ def test_a_database_that_takes_no_changes_is_not_ready(configured):
     assert "takes no changes" in response.json()["detail"]
 
 
-def test_tables_of_a_newer_version_are_named_so(configured):
+def test_tables_of_a_newer_version_are_named_so(database_url, configured):
     with session_scope() as session:
         session.execute(text("UPDATE tilewright_version SET version_num = '9999'"))
     with pytest.raises(DatabaseUnavailableError, match="newer Tilewright"):
