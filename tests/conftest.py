@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if HOME_VARIABLE not in os.environ and not hasattr(config, "workerinput"):
         os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
+    gc.disable()  # of what is collected all stays
 
 
 @pytest.hookimpl(trylast=True)
@@ -63,6 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     # Thousands of tests stay until the end: no collection of garbage during the tests needs to walk over them.
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER, 10, 10)

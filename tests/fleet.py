@@ -40,7 +40,7 @@ TINY = {"m": 24, "n": 16, "k": 20}
 
 @cache
 def _engine(url: str, *, keeps: bool) -> Engine:
-    """Its connections are kept where the server stays: a look at a job is then ten times cheaper than one of its own."""
+    """Its connections are kept where the server stays: a look at a job then costs a tenth."""
     if keeps:
         return create_engine(sqlalchemy_url(url), pool_pre_ping=True)
     return create_engine(sqlalchemy_url(url), poolclass=NullPool)

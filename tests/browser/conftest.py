@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import real_rows
 import uvicorn
+from caller import new_app
 from factories import Rows
+from fastapi import FastAPI
 from waiting import PATIENCE_S
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 
@@ -62,10 +63,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @contextmanager
-def serving() -> Iterator[str]:
+def serving(make: Callable[[], FastAPI] = new_app) -> Iterator[str]:
     """Where the application answers inside the block; no maintenance, so that no schedule fires."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(make(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

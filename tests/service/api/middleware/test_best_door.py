@@ -7,12 +7,11 @@ import logging
 import re
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from every_best import commit_every_best
 from factories import OLD, SHAPE
 from waiting import until
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.requests import KeyRequest
@@ -65,13 +64,13 @@ LEFT = [
 def both(client):
     """A caller of an application that answers from memory, and one of an application that asks the database."""
     commit_every_best()
-    short, long = Caller(create_app()), Caller(create_app())
+    short, long = Caller(new_app()), Caller(new_app())
     watch = BestWatch(short.app.state.best)
     watch.start()
     for query in IN_MEMORY:
         long.get(f"{BEST}?{query}")  # finds out that nothing can be predicted
         until(lambda q=query: is_short(short, q))
-    for caller, app in ((short, create_app_with(short.app.state.best)), (long, create_app())):
+    for caller, app in ((short, create_app_with(short.app.state.best)), (long, new_app())):
         caller.app.state.pool.close()
         caller.app = app
     yield short, long
@@ -82,7 +81,7 @@ def both(client):
 
 def create_app_with(memory):
     """An application that counted nothing yet, with this memory."""
-    app = create_app()
+    app = new_app()
     app.state.best = memory
     return app
 
