@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import shutil
@@ -162,14 +163,18 @@ def shared_cache() -> Path:
 def template(postgres_url: str) -> str:
     """Name of a database that our own migrations built, with the kernels, which take longer to store than most tests.
 
-    Nobody writes to it.
+    The first process that asks makes it, for all. Nobody connects to it: others may be copying it.
     """
-    name = f"template_{uuid.uuid4().hex[:12]}"
-    _administer(postgres_url, f"CREATE DATABASE {name}")
-    schema.upgrade(_at(postgres_url, name))
-    engine = create_engine(sqlalchemy_url(_at(postgres_url, name)), poolclass=NullPool)
-    with Session(engine) as session, session.begin():
-        registry.register_kernels(session, registry.catalogue())
+    name, done = "template_of_tests", Path(os.environ[HOME_VARIABLE]) / "template"
+    with done.open("a+") as made:
+        fcntl.flock(made, fcntl.LOCK_EX)
+        if not done.stat().st_size:
+            _administer(postgres_url, f"CREATE DATABASE {name}")
+            schema.upgrade(_at(postgres_url, name))
+            engine = create_engine(sqlalchemy_url(_at(postgres_url, name)), poolclass=NullPool)
+            with Session(engine) as session, session.begin():
+                registry.register_kernels(session, registry.catalogue())
+            made.write(name)
     return name
 
 
@@ -203,9 +208,9 @@ def database_url(postgres_url: str, new_database: Callable[[str], str]) -> Itera
 
 
 @pytest.fixture(scope="session")
-def registered_kernels(postgres_url: str, template: str) -> object:
+def registered_kernels(shared_engine: Engine) -> object:
     """What every migrated database holds of the kernels, for `emptying.empty`."""
-    return emptying.kernels_in(create_engine(sqlalchemy_url(_at(postgres_url, template)), poolclass=NullPool))
+    return emptying.kernels_in(shared_engine)
 
 
 @pytest.fixture(scope="session")
