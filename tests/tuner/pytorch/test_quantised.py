@@ -58,7 +58,7 @@ class Slow(nn.Sequential):
 
 @pytest.fixture
 def slow(monkeypatch):
-    slow_down(monkeypatch, nn.Linear, slow_s=0.01)
+    slow_down(monkeypatch, nn.Linear, slow_s=0.02)
     with torch.no_grad():
         yield Slow().eval()
 
