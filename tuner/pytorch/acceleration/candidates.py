@@ -17,8 +17,8 @@ from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, repl
 from tilewright.tuner.pytorch.acceleration.sites import Site
 from tilewright.tuner.pytorch.acceleration.standard import Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
-from tilewright.tuner.pytorch.plans import on_device_of
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
+from tilewright.tuner.pytorch.tuned_call import on_device_of
 from tilewright.tuner.pytorch.turns import beside_captures
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.launcher import Launcher
