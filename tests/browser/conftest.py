@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,10 +10,8 @@ from typing import Any
 
 import pytest
 import real_rows
-import uvicorn
-from caller import new_app
 from factories import Rows
-from fastapi import FastAPI
+from serving import serving
 from waiting import PATIENCE_S
 
 from tilewright.service.operations.transaction import transaction
@@ -61,21 +57,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if _browser in item.config.stash and (nextitem is None or nextitem.get_closest_marker("browser") is None):
         item.config.stash[_browser][0].close()
         del item.config.stash[_browser]
-
-
-@contextmanager
-def serving(make: Callable[[], FastAPI] = new_app) -> Iterator[str]:
-    """Where the application answers inside the block; no maintenance, so that no schedule fires."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(PATIENCE_S)
-    listener.close()
-    assert not thread.is_alive()
 
 
 @pytest.fixture

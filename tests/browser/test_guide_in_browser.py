@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import serving
+from serving import serving
 
 from tilewright.service import dashboard
 from tilewright.service.app import create_app
