@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import shutil
@@ -9,8 +10,10 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import emptying
 import hypothesis
 import pytest
 from sqlalchemy import Engine, create_engine, text
@@ -51,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if HOME_VARIABLE not in os.environ and not hasattr(config, "workerinput"):
         os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
+    gc.disable()  # of what is collected all stays
 
 
 @pytest.hookimpl(trylast=True)
@@ -61,6 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     # Thousands of tests stay until the end: no collection of garbage during the tests needs to walk over them.
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER, 10, 10)
@@ -158,14 +163,18 @@ def shared_cache() -> Path:
 def template(postgres_url: str) -> str:
     """Name of a database that our own migrations built, with the kernels, which take longer to store than most tests.
 
-    Nobody writes to it.
+    The first process that asks makes it, for all. Nobody connects to it: others may be copying it.
     """
-    name = f"template_{uuid.uuid4().hex[:12]}"
-    _administer(postgres_url, f"CREATE DATABASE {name}")
-    schema.upgrade(_at(postgres_url, name))
-    engine = create_engine(sqlalchemy_url(_at(postgres_url, name)), poolclass=NullPool)
-    with Session(engine) as session, session.begin():
-        registry.register_kernels(session, registry.catalogue())
+    name, done = "template_of_tests", Path(os.environ[HOME_VARIABLE]) / "template"
+    with done.open("a+") as made:
+        fcntl.flock(made, fcntl.LOCK_EX)
+        if not done.stat().st_size:
+            _administer(postgres_url, f"CREATE DATABASE {name}")
+            schema.upgrade(_at(postgres_url, name))
+            engine = create_engine(sqlalchemy_url(_at(postgres_url, name)), poolclass=NullPool)
+            with Session(engine) as session, session.begin():
+                registry.register_kernels(session, registry.catalogue())
+            made.write(name)
     return name
 
 
@@ -175,7 +184,7 @@ def new_database(postgres_url: str, template: str) -> Callable[[str], str]:
 
     def make(purpose: str) -> str:
         name = f"{purpose}_{uuid.uuid4().hex[:12]}"
-        _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+        _administer(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         return _at(postgres_url, name)
 
     return make
@@ -198,12 +207,34 @@ def database_url(postgres_url: str, new_database: Callable[[str], str]) -> Itera
     _administer(postgres_url, f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 
 
+@pytest.fixture(scope="session")
+def registered_kernels(shared_engine: Engine) -> object:
+    """What every migrated database holds of the kernels, for `emptying.empty`."""
+    return emptying.kernels_in(shared_engine)
+
+
+@pytest.fixture(scope="session")
+def kept_database(new_database: Callable[[str], str], registered_kernels: object) -> emptying.KeptDatabase:
+    """One migrated database for the tests of this process that commit; a new one takes a third of a second each."""
+    return emptying.KeptDatabase(partial(new_database, "kept"), registered_kernels)
+
+
 @pytest.fixture
-def configured(database_url: str) -> Iterator[str]:
-    """The same, and `session_scope()` in this process goes there."""
-    store_session.configure(database_url)
-    yield database_url
+def configured(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database with nothing but the kernels, to which `session_scope()` in this process goes: the test's own, if any.
+
+    Of a test without `database_url` it is one that is used again and again.
+    """
+    if "database_url" in request.fixturenames:
+        url, kept = request.getfixturevalue("database_url"), None
+    else:
+        kept = request.getfixturevalue("kept_database")
+        url = kept.url()
+    store_session.configure(url)
+    yield url
     store_session.configure(None)
+    if kept is not None:
+        kept.restore()
 
 
 @pytest.fixture(scope="session")

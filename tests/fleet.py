@@ -39,8 +39,10 @@ TINY = {"m": 24, "n": 16, "k": 20}
 
 
 @cache
-def _engine(url: str) -> Engine:
-    """Each session has a connection of its own, as servers come and go; statements are compiled once."""
+def _engine(url: str, *, keeps: bool) -> Engine:
+    """Its connections are kept where the server stays: a look at a job then costs a tenth."""
+    if keeps:
+        return create_engine(sqlalchemy_url(url), pool_pre_ping=True)
     return create_engine(sqlalchemy_url(url), poolclass=NullPool)
 
 
@@ -56,8 +58,11 @@ class Fleet:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        with Session(_engine(self.url), expire_on_commit=False) as session, session.begin():
+        with Session(self._engine(), expire_on_commit=False) as session, session.begin():
             yield session
+
+    def _engine(self) -> Engine:
+        return _engine(self.url, keeps=self.settings is PATIENT and not self.is_embedded)
 
     def start_worker(
         self, device: str = "cpu", *, inside: Sequence[str] = (), **environment: str
@@ -239,6 +244,7 @@ class Fleet:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+        self._engine().dispose()
 
 
 def command_lines() -> Iterator[tuple[int, list[bytes]]]:

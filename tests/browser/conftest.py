@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,11 +10,10 @@ from typing import Any
 
 import pytest
 import real_rows
-import uvicorn
 from factories import Rows
+from serving import serving
 from waiting import PATIENCE_S
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import session as store_session
 
@@ -41,7 +38,8 @@ def chromium(request: pytest.FixtureRequest) -> Any:
 
 def _started() -> tuple[ExitStack, Any]:
     playwright = pytest.importorskip("playwright.sync_api")
-    executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    installed = map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))  # the first is the quickest
+    executable = os.environ.get("CHROMIUM") or next(filter(None, installed), None)
     if executable is None:
         if os.environ.get("TILEWRIGHT_BROWSER_REQUIRED"):
             pytest.fail("TILEWRIGHT_BROWSER_REQUIRED is set and there is no Chromium")
@@ -59,21 +57,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if _browser in item.config.stash and (nextitem is None or nextitem.get_closest_marker("browser") is None):
         item.config.stash[_browser][0].close()
         del item.config.stash[_browser]
-
-
-@contextmanager
-def serving() -> Iterator[str]:
-    """Where the application answers inside the block; no maintenance, so that no schedule fires."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(PATIENCE_S)
-    listener.close()
-    assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -122,12 +105,6 @@ def commit(configured: str) -> Callable:
             return make(Rows(session))
 
     return commit
-
-
-@pytest.fixture(params=[{}, {"color_scheme": "dark"}], ids=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The colours that the person prefers."""
-    return request.param
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import pytest
 from accessible import serious
 from factories import TILED_16, TILED_32
+from sampling import EXHAUSTIVE
 
 from tilewright.kernels.space import Configuration
 
@@ -20,10 +21,11 @@ SPANS = [(1, 40, WPT), (41, 200, TILED_16), (201, 8192, TILED_32)]
 LIBRARY = {1: 0.011, 16: 0.013, 128: 0.033, 1024: 0.140, 8192: 1.2}
 
 
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=EXHAUSTIVE), "dark"])
 def test_a_table_is_drawn(open_tab, commit, expect, scheme):
     shape = {"m": "1..8192", "n": 4096, "k": 4096}
     table_id = commit(lambda rows: rows.table(shape, SPANS, TIMES, library_ms=LIBRARY))
-    tab = open_tab(f"/tables/{table_id}", **scheme)
+    tab = open_tab(f"/tables/{table_id}", color_scheme=scheme)
     expect(tab.locator("#over-sizes canvas")).to_be_visible()
     expect(tab.locator("#ranges + div tbody tr")).to_have_count(3)
     assert serious(tab) == []
@@ -31,7 +33,7 @@ def test_a_table_is_drawn(open_tab, commit, expect, scheme):
         tab.set_viewport_size({"width": width, "height": 1400})
         expect(tab.locator("html")).to_have_js_property("scrollWidth", width)
     if folder := os.environ.get("TILEWRIGHT_SHOTS"):
-        tab.screenshot(path=f"{folder}/table-{scheme.get('color_scheme', 'light')}.png")
+        tab.screenshot(path=f"{folder}/table-{scheme}.png")
     tab.goto("/kernels/gemm")
     tab.get_by_role("link", name="m=1..8192").click()
     expect(tab.locator("h1")).to_contain_text("m=1..8192")

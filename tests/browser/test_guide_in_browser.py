@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import serving
+from serving import serving
 
 from tilewright.service import dashboard
+from tilewright.service.app import create_app
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ def reader(guide, configured, chromium, monkeypatch):
     """A page at the site, and what the browser complained of."""
     monkeypatch.setattr(dashboard, "GUIDE", guide)
     complaints = []
-    with serving() as address:
+    with serving(create_app) as address:  # what lies at /guide is a route of its own
         page = chromium.new_page(color_scheme="dark")
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))

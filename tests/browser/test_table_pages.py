@@ -21,15 +21,16 @@ performance.getEntriesByType("resource")
 COMPARED = "/compare?kernel=gemm&a=nvidia-h200&a_at=2026-11-21T18%3A59&b=nvidia-h200"
 HISTORY = "/kernels/gemm/problem?shape=m%3D4096,n%3D4096,k%3D4096"
 ASKED = "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D3900,n%3D4000,k%3D64"
-PAGES = (
-    COMPARED + "&show=all",
+PAGES = (COMPARED + "&show=all", "/jobs?sort=-gain")
+"""The others are in test_views, too, in one scheme each."""
+
+LIKE_THEM = (
     HISTORY,
     ASKED,
-    "/jobs?sort=-gain",
     "/results?select=TILE_M",
     "/attention?sort=problem",
+    *(COMPARED, "/jobs?search=nothing", "/nowhere", "/results?sort=time", "/kernels", "/fleet"),
 )
-LIKE_THEM = (COMPARED, "/jobs?search=nothing", "/nowhere", "/results?sort=time", "/kernels", "/fleet")
 
 
 @pytest.mark.parametrize("path", sampled([*PAGES, *LIKE_THEM], PAGES.__contains__))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
+from sampling import EXHAUSTIVE
 
 from mutants.coverage_record import recorded
 from mutants.faults import SOURCES
@@ -50,6 +51,7 @@ def test_changes_are_made_where_something_is_computed():
     assert all(ast.parse(change.applied(text)) for change in changes(text))
 
 
+@EXHAUSTIVE  # a run of pytest with coverage
 def test_a_change_is_judged_by_the_tests_that_run_its_line(tmp_path):
     module = "tuner/loop/statistics.py"
     record = recorded(tmp_path, 1, ["tests/tuner/loop/test_statistics.py"])

@@ -8,17 +8,13 @@ import emptying
 import kept_children
 import pytest
 import shipped_file
-from caller import Caller
+from caller import Caller, new_app
 from factories import Rows
-from fastapi import APIRouter
 from sqlalchemy import Engine, create_engine
-from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
 from waiting import PATIENCE_S
 
 from tilewright.service.api import best_answers
 from tilewright.service.api.missing_answers import MissingAnswers
-from tilewright.service.app import create_app
 from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.best_pool import pool
 from tilewright.service.settings import settings
@@ -31,13 +27,6 @@ from tilewright.tuner.predict import shipped
 def rows(session) -> Rows:
     """Rows in a transaction that is rolled back: for operations."""
     return Rows(session)
-
-
-@pytest.fixture(scope="session")
-def registered_kernels(postgres_url: str, template: str) -> object:
-    """What every migrated database holds of the kernels, for `emptying.empty`."""
-    url = make_url(postgres_url).set(database=template).render_as_string(hide_password=False)
-    return emptying.kernels_in(create_engine(sqlalchemy_url(url), poolclass=NullPool))
 
 
 @pytest.fixture
@@ -67,12 +56,6 @@ def api_engine(api_database: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def routes() -> APIRouter:
-    """Those of any application; FastAPI makes the models of their bodies at the first request, which takes 40 ms."""
-    return create_app().router
-
-
-@pytest.fixture(scope="session")
 def kept_processes() -> Iterator[None]:
     """The processes of pools outlive the tests of an application."""
     yield
@@ -84,7 +67,6 @@ def client(
     api_database: str,
     api_engine: Engine,
     registered_kernels: object,
-    routes: APIRouter,
     kept_processes: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Caller]:
@@ -92,8 +74,7 @@ def client(
     monkeypatch.setattr(best_answers, "WAIT_S", PATIENCE_S)  # on a machine with other things to do
     monkeypatch.setattr(pool, "Child", kept_children.KeptChild)
     store_session.configure(api_database)
-    app = create_app()
-    app.router = routes
+    app = new_app()
     yield Caller(app)
     app.state.pool.close()
     store_session.configure(None)

@@ -60,12 +60,17 @@ class Rows:
     session: Session
     _numbers: dict[int, int] = field(default_factory=dict)
     _has_kernels: bool = False
+    _devices: dict[str, tuple[DeviceModel, Environment, models.Device]] = field(default_factory=dict)
 
     def device(self, model=H200, environment=NEW, uuid=None) -> models.Device:
         if not self._has_kernels:  # takes longer than all else
             registry.register_kernels(self.session, registry.catalogue())
             self._has_kernels = True
-        return registry.register_device(self.session, model, uuid or f"GPU-{model.slug}", "host", 0, environment)
+        uuid = uuid or f"GPU-{model.slug}"
+        if self._devices.get(uuid, ())[:2] != (model, environment):  # else it is what was registered last
+            row = registry.register_device(self.session, model, uuid, "host", 0, environment)
+            self._devices[uuid] = model, environment, row
+        return self._devices[uuid][2]
 
     def model_alone(self, model) -> None:
         """The model as an import brings it: without a device."""

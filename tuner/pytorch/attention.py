@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.plans import NoKernelError, Posed
+from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 NAME = "scaled_dot_product_attention"
 MASK_PLACE = 3  # in the kernel's order

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.plans import Posed
 from tilewright.tuner.pytorch.products import as_rows
+from tilewright.tuner.pytorch.tuned_call import Posed
 
 EPS = 1e-5
 """PyTorch's default of layer_norm."""

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from tilewright.tuner.pytorch.plans import Plans, Posed
+from tilewright.tuner.pytorch.operator_plans import Plans
+from tilewright.tuner.pytorch.tuned_call import Posed
 from tilewright.tuner.pytorch.turns import held
 
 LIBRARY = torch.library.Library("tilewright", "DEF")

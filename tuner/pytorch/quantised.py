@@ -11,8 +11,8 @@ from torch import Tensor
 from tilewright.kernels.linear_quantized.quantise import LARGEST
 from tilewright.kernels.linear_quantized.reference import GROUP, MIDDLE
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.plans import Posed
 from tilewright.tuner.pytorch.products import as_rows
+from tilewright.tuner.pytorch.tuned_call import Posed
 
 
 def int8_of(weight: Tensor) -> tuple[Tensor, Tensor]:

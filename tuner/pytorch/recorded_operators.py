@@ -19,9 +19,9 @@ from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator
-from tilewright.tuner.pytorch.plans import NoKernelError, Posed
 from tilewright.tuner.pytorch.products import GEMM, GEMM_INTO, GEMV, LINEAR
 from tilewright.tuner.pytorch.softmax import SOFTMAX
+from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 from tilewright.tuner.runtime.arguments import laid_out
 from tilewright.tuner.runtime.views import READERS
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tilewright.tuner.pytorch import record_report
-from tilewright.tuner.pytorch.plans import layout_key
+from tilewright.tuner.pytorch.operator_plans import layout_key
 from tilewright.tuner.pytorch.recorded import Recorded, RecordedCalls
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, is_recorded, problem_of
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.plans import NoKernelError, Posed
 from tilewright.tuner.pytorch.products import as_rows
+from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 
 def _result(x: Tensor, dim: int) -> Tensor:

@@ -122,7 +122,7 @@ def test_any_scale_is_right(scale, tmp_path):
 @pytest.mark.parametrize(
     ("problem", "values"),
     [
-        (problem_of(8, 12, 512, 512, 64), {"TILE_KEYS": 128}),
+        pytest.param(problem_of(8, 12, 512, 512, 64), {"TILE_KEYS": 128}, marks=EXHAUSTIVE),
         pytest.param(problem_of(8, 12, 512, 512, 64), {"MULTIPLIERS": 3}, marks=EXHAUSTIVE),
         (problem_of(1, 32, 2048, 2048, 128, "causal"), {"TILE_KEYS": 64}),
         pytest.param(problem_of(8, 12, 512, 512, 96, "additive"), {"TILE_KEYS": 96}, marks=EXHAUSTIVE),

@@ -51,7 +51,10 @@ def test_products_are_right_in_every_layout(hosted, device, *, dtype, sizes, lay
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("sizes", "limits", "dtype"),
-    [((4096, 4096, 4096), H200, "bfloat16"), ((1023, 1025, 1027), A100, "float16")],
+    [
+        ((4096, 4096, 4096), H200, "bfloat16"),
+        pytest.param((1023, 1025, 1027), A100, "float16", marks=pytest.mark.exhaustive),
+    ],
     ids=str,
 )
 def test_registers_suffice_for_the_blocks_asked_for(sizes, limits, dtype):

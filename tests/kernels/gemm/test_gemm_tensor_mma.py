@@ -117,7 +117,7 @@ def test_every_kind_of_inputs_in_views_and_batches(hosted, device, variant, shap
     ("sizes", "arch"),
     sampled(
         itertools.product([(4096, 4096, 4096), (1023, 1025, 1027), (50, 96, 300)], ["sm_80", "sm_90"]),
-        lambda sizes, arch: (sizes[0], arch) in {(1023, "sm_80"), (4096, "sm_90")},
+        lambda sizes, arch: (sizes[0], arch) == (4096, "sm_90"),
     ),
     ids=str,
 )

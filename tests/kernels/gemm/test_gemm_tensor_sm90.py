@@ -208,7 +208,7 @@ def test_clusters_share_what_a_tensor_map_can_name(sizes, layout, shared):
 @pytest.mark.parametrize(
     ("name", "sizes", "layout"),
     [
-        ("tensor3xtf32_sm90", (4096, 4096, 4096), (False, False)),
+        pytest.param("tensor3xtf32_sm90", (4096, 4096, 4096), (False, False), marks=pytest.mark.exhaustive),
         ("tensor3xtf32_sm90", (1023, 1025, 1027), (True, False)),
         pytest.param("tensor3xtf32_sm90", (300, 514, 2050), (True, True), marks=pytest.mark.exhaustive),
         ("tensor1xtf32_sm90", (1000, 1001, 1000), (False, True)),

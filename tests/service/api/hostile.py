@@ -152,11 +152,11 @@ class Operation:
     def wrong(self, *, whole: bool) -> Iterator[Sent]:
         """The right request with one thing in it changed, for each thing and each hostile value.
 
-        Unless it is the `whole` sweep, a place of a body gets every third value, another third than its neighbours.
+        Unless it is the `whole` sweep, a parameter or place gets every third value, another third than its neighbours.
         """
         right = self.right()
-        for parameter in self.parameters:
-            for text in TEXTS:
+        for number, parameter in enumerate(self.parameters, len(self.name)):
+            for text in TEXTS if whole else TEXTS[number % 3 :: 3]:
                 yield self._with(right, parameter, text)
         if self.body is not None:
             for number, path in enumerate(places(self.body)):

@@ -3,13 +3,12 @@
 from datetime import timedelta
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from factories import CPU, SHAPE, TILED_16, Rows
 from keyed import bearer, key
 from sqlalchemy import select, update
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.service.app import create_app
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -87,7 +86,7 @@ def test_claims_need_the_scope_tune_and_are_capped_a_key_and_minute(client, best
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     monkeypatch.setenv("TILEWRIGHT_CLAIMS_PER_MINUTE", "2")
     settings.cache_clear()
-    caller = Caller(create_app())
+    caller = Caller(new_app())
     reader, first, second = key("reader"), key("first", scope="tune"), key("second", scope="tune")
     assert caller.post("/v1/claims", json=CLAIM, **bearer(reader)).status_code == 403
     assert caller.get("/v1/claims", **bearer(reader)).status_code == 200

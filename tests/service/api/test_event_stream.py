@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 import uvicorn
-from caller import Caller
+from caller import Caller, new_app
 from factories import NAIVE, TILED_16, Rows
 from sqlalchemy import func
 from starlette.requests import ClientDisconnect
@@ -17,7 +17,6 @@ from waiting import PATIENCE_S
 
 from tilewright.service.api.event_stream import Streams
 from tilewright.service.api.refusals import TooManyStreamsError
-from tilewright.service.app import create_app
 from tilewright.service.client.events import parse_events
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.access import keys, sessions
@@ -194,7 +193,7 @@ def test_a_stream_ends_with_what_let_it_in_whichever_process_ended_that(client, 
     header = {"Authorization": f"Bearer {token}"} if ended == "key" else {"Cookie": f"{sessions.COOKIE}={cookie}"}
     try:
         with (
-            served(create_app()) as url,
+            served(new_app()) as url,
             httpx.stream(
                 "GET", f"{url}/v1/jobs/{job_id}/events", headers=header, timeout=PATIENCE_S, trust_env=False
             ) as answer,
@@ -256,7 +255,7 @@ def test_large_body_is_told_so_over_a_real_connection(client):
 
 def test_application_starts_and_stops_its_maintenance(client):
     async def live():
-        app = create_app()
+        app = new_app()
         async with app.router.lifespan_context(app):
             return {thread.name for thread in threading.enumerate()}
 

@@ -8,12 +8,11 @@ from base64 import b64decode
 
 import emptying
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from factories import H200, SHAPE, Rows
 from sqlalchemy import select
 
 from tilewright.service.api.routes import exchange
-from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
@@ -177,7 +176,7 @@ def test_an_import_may_be_larger_than_other_bodies_up_to_its_own_limit(client, d
     problem(client.post("/v1/jobs", content=body, headers=JSON), 413, "too-large")
     monkeypatch.setenv("TILEWRIGHT_MAX_IMPORT_BYTES", str(len(body) - 1))
     settings.cache_clear()
-    problem(send(Caller(create_app()), body), 413, "too-large")
+    problem(send(Caller(new_app()), body), 413, "too-large")
     monkeypatch.undo()
     settings.cache_clear()
 
@@ -185,7 +184,7 @@ def test_an_import_may_be_larger_than_other_bodies_up_to_its_own_limit(client, d
 def test_an_import_needs_the_admin_scope_and_an_export_does_not(client, document, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     settings.cache_clear()
-    app = Caller(create_app(), peer=("192.0.2.7", 50000))
+    app = Caller(new_app(), peer=("192.0.2.7", 50000))
     with transaction() as session:
         tokens = {scope: keys.create_key(session, KeyRequest(name=scope, scope=scope)).token for scope in Scope}
     for scope, token in tokens.items():

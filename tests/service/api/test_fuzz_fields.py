@@ -12,7 +12,7 @@ from pathlib import Path
 import emptying
 import httpx
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from factories import Rows
 from hostile import BODIES, PROBLEM, Operation, Sent
 from sqlalchemy import Engine, text
@@ -21,7 +21,6 @@ from waiting import PATIENCE_S
 from tilewright.kernels.catalogue import catalogue
 from tilewright.service.api import best_answers
 from tilewright.service.api.problems import LONGEST, MOST_FIELDS
-from tilewright.service.app import create_app
 from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import strict_json
 from tilewright.service.operations.best import answer as best_answer
@@ -88,7 +87,7 @@ class Seeded:
 @pytest.fixture(scope="module")
 def seeded(api_database: str, api_engine: Engine, registered_kernels: object) -> Iterator[Seeded]:
     store_session.configure(api_database)
-    app = create_app()
+    app = new_app()
     caller, watch = Caller(app), BestWatch(app.state.best)  # so that answers come from memory too
     with transaction() as session:
         rows = Rows(session)
@@ -170,7 +169,7 @@ def closed(seeded, monkeypatch) -> Iterator[Caller]:
     """The same on a server that demands keys."""
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     settings.cache_clear()
-    yield Caller(create_app())
+    yield Caller(new_app())
     monkeypatch.undo()
     settings.cache_clear()
 

@@ -17,16 +17,15 @@ from tilewright.service.operations.transaction import transaction
 
 # Who collects with a marker of other tests, such as `-m gpu`, need not have it.
 schemathesis = pytest.importorskip("schemathesis")
-checks = pytest.importorskip("schemathesis.checks")
-conformance = pytest.importorskip("schemathesis.specs.openapi.checks")
 
 SNAPSHOT = Path(__file__).parent / "openapi.json"
 REFRESH = "TILEWRIGHT_REFRESH_OPENAPI=1 .venv/bin/pytest tests/service/api/test_openapi.py"
 
 
-@cache  # a second and more, in every process that collects this
+@cache
 def document() -> dict:
-    return create_app().openapi()
+    """As stored: every process that collects this needs it, and making it takes more than a second."""
+    return json.loads(SNAPSHOT.read_text(encoding="utf-8"))
 
 
 def test_document_is_the_stored_one():
@@ -65,20 +64,28 @@ def test_example_of_a_job_is_accepted(client):
     assert client.post("/v1/jobs", json=example).status_code == 202
 
 
-CONFIG = pytest.importorskip("schemathesis.config").SchemathesisConfig.from_path(
-    Path(__file__).parent / "schemathesis.toml"
-)
-SCHEMA = schemathesis.openapi.from_dict(document(), config=CONFIG)
-OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
-CHECKS = [
-    checks.not_a_server_error,
-    conformance.status_code_conformance,
-    conformance.content_type_conformance,
-    conformance.response_headers_conformance,
-    conformance.response_schema_conformance,
-    conformance.negative_data_rejection,
-]
-"""All but "valid data is accepted": the schema gives types; what a kernel admits is in its declaration."""
+@cache
+def generated() -> dict[str, object]:
+    """Operations that generate their requests, by label: not made while tests are collected."""
+    config = schemathesis.config.SchemathesisConfig.from_path(Path(__file__).parent / "schemathesis.toml")
+    schema = schemathesis.openapi.from_dict(document(), config=config)
+    return {found.ok().label: found.ok() for found in schema.get_all_operations()}
+
+
+@cache
+def checks() -> list[object]:
+    """All but "valid data is accepted": the schema gives types; what a kernel admits is in its declaration."""
+    from schemathesis.checks import not_a_server_error  # noqa: PLC0415 - they take a second
+    from schemathesis.specs.openapi import checks as conformance  # noqa: PLC0415
+
+    return [
+        not_a_server_error,
+        conformance.status_code_conformance,
+        conformance.content_type_conformance,
+        conformance.response_headers_conformance,
+        conformance.response_schema_conformance,
+        conformance.negative_data_rejection,
+    ]
 
 
 @dataclass
@@ -100,9 +107,8 @@ class FromThisMachine:
         await self.app({**scope, "client": ("127.0.0.1", 50000)}, receive, send)
 
 
-TAKES_INPUT = [
-    label for label, found in OPERATIONS.items() if found.definition.raw.keys() & {"parameters", "requestBody"}
-]
+OPERATIONS = {given.id: given.values[0] for given in operations()}
+TAKES_INPUT = [label for label, operation in OPERATIONS.items() if operation.keys() & {"parameters", "requestBody"}]
 
 
 EXAMPLES = [2, pytest.param(25, marks=pytest.mark.exhaustive)]
@@ -117,9 +123,9 @@ def validate(label, mode, app, examples):
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
     )
-    @given(case=OPERATIONS[label].as_strategy(mode))
+    @given(case=generated()[label].as_strategy(mode))
     def check(case):
-        case.call_and_validate(base_url=BASE_URL, app=FromThisMachine(app), checks=CHECKS)
+        case.call_and_validate(base_url=BASE_URL, app=FromThisMachine(app), checks=checks())
 
     check()
 

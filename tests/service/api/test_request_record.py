@@ -1,10 +1,9 @@
 """Reads and refusals in the record of changes, where the settings ask for them."""
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from keyed import bearer, key
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.access import audit
 from tilewright.service.settings import settings
 from tilewright.service.store.session import session_scope
@@ -18,7 +17,7 @@ def test_what_is_asked_for_is_recorded_and_equal_requests_once(client, monkeypat
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     monkeypatch.setenv("TILEWRIGHT_RECORD_REQUESTS", kinds)
     settings.cache_clear()
-    caller = Caller(create_app())
+    caller = Caller(new_app())
     of = bearer(key())
     for _ in range(3):
         assert caller.get("/v1/kernels", **of).status_code == 200

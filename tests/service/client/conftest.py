@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
+from caller import new_app
 from factories import PROCESSOR, register_processor
 
-from tilewright.service.app import create_app
 from tilewright.service.client import Client
 from tilewright.service.store.session import session_scope
 
@@ -21,7 +21,7 @@ class Server:
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(create_app(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(new_app(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()

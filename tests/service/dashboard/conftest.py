@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from factories import CPU, H100, NEW, OLD, Rows
 from shown_matrix import LLAMA, SQUARE
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
@@ -61,7 +60,7 @@ def as_key(client, commit, monkeypatch):
     """Opens pages with a key of a scope, on a server that demands keys."""
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     settings.cache_clear()
-    client.app = create_app()
+    client.app = new_app()
 
     def as_key(scope: Scope, path: str):
         made = commit(lambda rows: keys.create_key(rows.session, KeyRequest(name=f"k-{scope}", scope=scope)))

@@ -23,7 +23,7 @@ WANTED = JobRequest(
 
 
 @pytest.fixture
-def tuned(configured):
+def tuned(database_url, configured):
     """A best of gemm in each accuracy, one of gemv, and an open job of linear; back at the version before."""
     with session_scope() as session:
         rows = Rows(session)

@@ -1,7 +1,6 @@
 """Revoking, pausing and cancelling while somebody else holds the rows."""
 
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -63,20 +62,14 @@ def holding(statement: str, **values: object):
         thread.join()
 
 
-def took_s(change) -> float:
-    begun = time.monotonic()
-    with session_scope() as session:
-        change(session)
-    return time.monotonic() - begun
-
-
 def test_a_key_is_revoked_beside_a_transaction_that_fires_its_schedules(made):
     # The second update of a row takes a lock on the key that it refers to, which FOR UPDATE would wait for.
     twice = "UPDATE schedules SET next_at = now(); UPDATE schedules SET last_fire_at = now()"
     statements = f"DO $$ BEGIN {twice.replace(';', '; ')}; END $$"
     with holding(statements) as ended:
-        waited_s = took_s(lambda session: keys.revoke_key(session, "ci"))
-        assert (waited_s < 1.0, ended) == (True, [])
+        with session_scope() as session:
+            keys.revoke_key(session, "ci")
+        assert not ended  # who waits for longer than WAITS_S ends what it waits for
     assert not ended  # nobody had to end
 
 
@@ -90,8 +83,8 @@ def test_a_key_is_revoked_beside_a_transaction_that_fires_its_schedules(made):
     ids=["revoke", "pause", "cancel"],
 )
 def test_who_holds_the_row_is_ended(made, statement, change):
-    with holding(statement) as ended:
-        assert took_s(lambda session: change(session, made)) < 3.0  # by a quiet machine half a second
+    with holding(statement) as ended, session_scope() as session:
+        change(session, made)
     assert ended
     with session_scope() as session:
         key = session.scalars(select(models.ApiKey)).one()

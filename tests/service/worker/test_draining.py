@@ -46,7 +46,7 @@ def working(fleet) -> Iterator[tuple[object, str]]:
     return fleet, fleet.wait_for_device()
 
 
-def test_a_drained_device_ends_its_job_takes_no_other_and_goes_on_when_resumed(working):
+def test_a_device_that_drains_and_a_worker_that_leaves_end_their_job_and_take_no_other(working):
     fleet, uuid = working
     first = fleet.request(trials=6)
     fleet.wait_for_trials(first, 1)
@@ -60,12 +60,9 @@ def test_a_drained_device_ends_its_job_takes_no_other_and_goes_on_when_resumed(w
     assert not drain(fleet, uuid, back=True).draining
     assert fleet.wait_for_state(second, "done", "failed").state == "done"
 
-
-def test_a_worker_asked_to_leave_ends_its_job_first(working):
-    fleet, _uuid = working
-    first = fleet.request(trials=6)
+    first = fleet.request(trials=6, seed=2)
     fleet.wait_for_trials(first, 1)
-    second = fleet.request(trials=2, seed=1)
+    second = fleet.request(trials=2, seed=3)
     fleet.workers[0].send_signal(signal.SIGUSR1)
     assert fleet.workers[0].wait(PATIENCE_S) == 0
     done = fleet.job(first)

@@ -25,7 +25,7 @@ FAMILY = Family.of(GEMM, SHAPE)
 
 
 def wanted(shape=SHAPE, **more) -> dict[str, object]:
-    return {"shape": shape, "variants": None, "sampler": SAMPLERS[0], "budget": BudgetRequest(trials=4)} | more
+    return {"shape": shape, "variants": None, "sampler": SAMPLERS[0], "budget": BudgetRequest(trials=2)} | more
 
 
 def tables(fleet: Fleet) -> list[models.FamilyTable]:
@@ -33,15 +33,14 @@ def tables(fleet: Fleet) -> list[models.FamilyTable]:
         return list(session.scalars(select(models.FamilyTable).order_by(models.FamilyTable.id)))
 
 
-def test_a_family_is_one_job_whose_verified_table_is_superseded_as_a_whole(fleet):
-    fleet.start_worker()
-    fleet.wait_for_device()
+def test_a_family_is_one_job_whose_verified_table_is_superseded_as_a_whole(standing_fleet):
+    fleet = standing_fleet
     first = fleet.request(**wanted())
     assert fleet.request(**wanted()) == first  # an identical open job is joined
     done = fleet.wait_for_state(first, "done", "failed")
     assert (done.state, done.error) == ("done", None)
     assert dict(done.problem.shape) == SHAPE
-    assert done.trials_done >= 4
+    assert done.trials_done >= 2
     (stored,) = tables(fleet)
     assert (stored.low, stored.high, stored.job_id) == (1, 24, first)
     assert done.result["table"] == stored.id
@@ -52,26 +51,23 @@ def test_a_family_is_one_job_whose_verified_table_is_superseded_as_a_whole(fleet
         assert session.scalar(select(func.count()).select_from(models.Trial)) == 0
     assert (table.id, table.job_id, table.ranges[0].low, table.ranges[-1].high) == (stored.id, first, 1, 24)
 
-    narrow = fleet.request(**wanted({"m": "2..8", "n": 16, "k": 20}))
-    fleet.wait_for_state(narrow, "done", "failed")
     again = fleet.request(**wanted(seed=3))
     assert fleet.wait_for_state(again, "done", "failed").error is None
-    before, beside, now = tables(fleet)
-    assert [before.superseded_by_id, beside.superseded_by_id, now.superseded_by_id] == [now.id, now.id, None]
+    before, now = tables(fleet)
+    assert [before.superseded_by_id, now.superseded_by_id] == [now.id, None]
     with fleet.session() as session:
         assert find_table(session, GEMM, Family.of(GEMM, {**SHAPE, "m": "1..9"}), done.device_model).id == now.id
         with pytest.raises(NotFoundError, match=r"tilewright tune gemm --shape m=1\.\.24,n=17,k=20"):
             find_table(session, GEMM, Family.of(GEMM, {**SHAPE, "n": 17}), done.device_model)
 
 
-def test_a_cancelled_job_stores_no_table(fleet):
-    fleet.start_worker()
-    fleet.wait_for_device()
+def test_a_cancelled_job_stores_no_table(standing_fleet):
+    fleet, before = standing_fleet, len(tables(standing_fleet))
     job = fleet.request(**wanted({"m": "1..512", "n": 256, "k": 256}, budget=BudgetRequest(trials=5000)))
     fleet.wait_for_trials(job, 1)
     fleet.cancel(job)
     assert fleet.wait_for_state(job, "cancelled", "done", "failed").state == "cancelled"
-    assert tables(fleet) == []
+    assert len(tables(fleet)) == before
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def firing_session():
         yield allowed
 
 
-def test_the_loop_outlives_tables_that_are_not_there_yet(registered):
+def test_the_loop_outlives_tables_that_are_not_there_yet(database_url, registered):
     with session_scope() as session:
         session.execute(text("ALTER TABLE schedules RENAME TO schedules_of_later"))
     with pytest.raises(ProgrammingError, match="schedules"), session_scope() as session:

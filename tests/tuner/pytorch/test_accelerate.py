@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from corrected_sources import FAULTY, say_that_tiled_was_faulty  # noqa: E402
 from faulty_kernels import faulty, planted  # noqa: E402
+from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
@@ -41,14 +42,7 @@ def without_gradients():
 @pytest.fixture
 def slow_linear(monkeypatch):
     """A PyTorch whose linear layers take milliseconds, so that a kernel on the CPU can win."""
-    plain = nn.Linear.forward
-
-    def forward(self, x):
-        for _ in range(1000):
-            x = x + 0
-        return plain(self, x)
-
-    monkeypatch.setattr(nn.Linear, "forward", forward)
+    slow_down(monkeypatch, nn.Linear)
 
 
 class Net(nn.Module):
@@ -145,7 +139,7 @@ class ModelRMSNorm(nn.Module):
         self.weight, self.variance_epsilon, self.shift = nn.Parameter(torch.rand(8)), 1e-6, shift
 
     def forward(self, x):
-        for _ in range(1000):
+        for _ in range(300):  # a pause would not be compiled
             x = x + 0
         return (self.weight + self.shift) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
@@ -322,8 +316,7 @@ def test_a_result_that_is_off_by_more_than_was_allowed_is_not_taken(slow_linear,
 
 
 def test_tuning_is_done_here_where_that_is_asked_for(untuned, monkeypatch):
-    plain = nn.LayerNorm.forward
-    monkeypatch.setattr(nn.LayerNorm, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
+    slow_down(monkeypatch, nn.LayerNorm)
     model = nn.Sequential(nn.LayerNorm(8))
     result = tw.accelerate(model, X, tune="now", tune_seconds=0.2, **QUICK)
     assert result.is_applied, str(result)

@@ -8,8 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from slowness import slow_down  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch import plans  # noqa: E402
+from tilewright.tuner.pytorch import operator_plans, plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.call import entry, opened  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
@@ -38,9 +40,7 @@ class Layer(nn.Module):
 @pytest.fixture
 def any_size(tmp_path, monkeypatch):
     """Operators of any number of rows, and a PyTorch whose modules are slow enough to lose."""
-    plain = {kind: kind.forward for kind in (nn.Linear, nn.LayerNorm, nn.GELU)}
-    for kind, forward in plain.items():
-        monkeypatch.setattr(kind, "forward", lambda self, x, forward=forward: forward(self, sum([x * 0] * 2000, x)))
+    slow_down(monkeypatch, nn.Linear, nn.LayerNorm, nn.GELU)
     tw.use(Runtime(answers=AnswerCache(tmp_path / "answers"), any_size_operators=True))
     with torch.no_grad():
         yield
@@ -81,12 +81,12 @@ def test_the_other_samples_are_told_that_they_run_as_pytorchs_own(any_size, tmp_
 
 
 def test_a_sample_that_comes_out_wrong_leaves_the_model_as_it_was(any_size, monkeypatch):
-    plain = plans.Plans.run
+    plain = operator_plans.Plans.run
 
     def run(self, x, *rest):
         return plain(self, x, *rest) * (1 if len(x) == 6 or plans.is_off() else 1.1)
 
-    monkeypatch.setattr(plans.Plans, "run", run)
+    monkeypatch.setattr(operator_plans.Plans, "run", run)
     model = nn.Sequential(nn.Linear(8, 8)).eval()
     with pytest.warns(tw.AccelerationWarning, match="with sample 2 the model's output is off by"):
         result = tw.accelerate(

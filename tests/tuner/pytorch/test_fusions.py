@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from slowness import slow_down  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import fused as fused_code  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import fusions, installed, lock  # noqa: E402
@@ -117,9 +119,9 @@ def test_a_fusion_that_fails_costs_that_fusion_only(monkeypatch):
         def forward(self, x):
             return self.two(self.one(x))
 
-    plain, gelu = fused_code.Code, nn.GELU.forward
+    plain = fused_code.Code
     monkeypatch.setattr(fused_code, "Code", code)
-    monkeypatch.setattr(nn.GELU, "forward", lambda self, x: gelu(self, sum([x * 0] * 1000, x)))
+    slow_down(monkeypatch, nn.GELU)
     result = tw.accelerate(Both(), X, compiles=None, limit_s=300)
     reasons = {one.site.fusion.split()[0]: one.reason for one in result.candidates if one.site.fusion}
     assert reasons["gelu(linear)"] == "", str(result)
@@ -234,8 +236,7 @@ def test_a_fusion_is_found_again_by_what_a_lock_says(model):
 
 
 def test_a_fusion_that_wins_is_taken_saved_and_undone(monkeypatch, tmp_path):
-    plain = nn.GELU.forward
-    monkeypatch.setattr(nn.GELU, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
+    slow_down(monkeypatch, nn.GELU)
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU()).eval()
     expected = model(X)
     result = tw.accelerate(model, X, compiles=None, limit_s=300)

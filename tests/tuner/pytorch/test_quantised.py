@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from slowness import slow_down  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import fusions, installed, quantised, sites  # noqa: E402
 from tilewright.tuner.pytorch.quantised import dequantised, int8_of  # noqa: E402
@@ -56,8 +58,7 @@ class Slow(nn.Sequential):
 
 @pytest.fixture
 def slow(monkeypatch):
-    plain = nn.Linear.forward
-    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: plain(self, sum([x * 0] * 1000, x)))
+    slow_down(monkeypatch, nn.Linear, slow_s=0.02)
     with torch.no_grad():
         yield Slow().eval()
 

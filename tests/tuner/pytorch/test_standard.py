@@ -172,30 +172,39 @@ def test_the_k_of_every_product_is_summed_in_parts():
             assert not torch.equal(found, call())
 
 
-@pytest.mark.parametrize(
-    ("setting", "is_lower"),
-    [
-        ("torch.set_float32_matmul_precision('high')", True),
-        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", True),
-        ("torch.backends.cudnn.conv.fp32_precision = 'ieee'", False),
-    ],
-)
-def test_every_way_to_allow_tf32_is_seen_and_put_back(setting, is_lower):
-    """In a process each: PyTorch's older and newer settings do not go together."""
+TF32_SETTINGS = {
+    "torch.set_float32_matmul_precision('high')": True,
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'": True,
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'": False,
+}
+
+
+def test_every_way_to_allow_tf32_is_seen_and_put_back():
+    """In a process each, which forks from one that has imported PyTorch: its older and newer settings do not mix."""
     program = f"""
+import os
 import torch
 from tilewright.tuner.pytorch.acceleration.exact import without_tf32
-{setting}
+
 def now():
     return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
-before = now()
-with without_tf32() as is_lower:
-    assert "tf32" not in now(), now()
-assert now() == before, (now(), before)
-assert is_lower is {is_lower}
+
+for setting, expected in {TF32_SETTINGS}.items():
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, setting
+        continue
+    exec(setting)
+    before = now()
+    with without_tf32() as is_lower:
+        assert "tf32" not in now(), now()
+    assert now() == before, (now(), before)
+    assert is_lower is expected
+    break
+else:
+    print("all seen")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "all seen\n"), ran.stderr
 
 
 def test_attention_by_itself_is_judged_in_float64():

@@ -19,8 +19,9 @@ from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, repl
 from tilewright.tuner.pytorch.acceleration.sites import Site
 from tilewright.tuner.pytorch.acceleration.standard import ALONE, Standard, Verdict
 from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
-from tilewright.tuner.pytorch.plans import Found, on_device_of
+from tilewright.tuner.pytorch.operator_plans import Found
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
+from tilewright.tuner.pytorch.tuned_call import on_device_of
 from tilewright.tuner.pytorch.turns import beside_captures
 from tilewright.tuner.runtime.choice import Choice, is_admitted
 from tilewright.tuner.runtime.launcher import Launcher, place_of, resolved

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 
-from tilewright.service.app import create_app
 from tilewright.service.settings import settings
 
 
@@ -14,7 +13,7 @@ def keyed(client, monkeypatch) -> Iterator[Caller]:
     """An application on the same database that demands keys, asked from another machine."""
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     settings.cache_clear()
-    yield Caller(create_app(), peer=("192.0.2.7", 50000))
+    yield Caller(new_app(), peer=("192.0.2.7", 50000))
     monkeypatch.delenv("TILEWRIGHT_REQUIRE_KEYS")
     settings.cache_clear()
 

@@ -7,14 +7,13 @@ from collections import Counter
 
 import httpx
 import pytest
-from caller import BASE_URL, Caller
+from caller import BASE_URL, Caller, new_app
 from hypothesis import given
 from hypothesis import strategies as st
 from keyed import bearer, key
 
 from tilewright.service.api.middleware import access, shares
 from tilewright.service.api.middleware.shares import Buckets
-from tilewright.service.app import create_app
 from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.operations.access.keys import TokenOwner
 from tilewright.service.operations.caller import Caller as CallerOfKey
@@ -24,7 +23,7 @@ from tilewright.service.settings import settings
 
 @pytest.mark.usefixtures("slow_rate")
 def test_too_many_requests_wait_as_long_as_they_are_told(keyed):
-    hurried = Caller(create_app(), peer=keyed.peer)
+    hurried = Caller(new_app(), peer=keyed.peer)
     of = bearer(key())
     answers = [hurried.get("/v1/kernels", **of) for _ in range(4)]
     assert [a.status_code for a in answers] == [200, 200, 429, 429]
@@ -52,7 +51,7 @@ def test_a_body_is_small_where_everybody_may_post(keyed, path, most):
     ],
 )
 def test_who_signs_in_without_a_key_is_counted_and_who_looks_for_life_is_not(keyed, method, path, answers):
-    hurried = Caller(create_app(), peer=keyed.peer)
+    hurried = Caller(new_app(), peer=keyed.peer)
     body = {"json": {}} if method == "POST" else {}
     assert [hurried.request(method, path, **body).status_code for _ in answers] == answers
     assert hurried.get("/v1/kernels", **bearer(key())).status_code == 200, "a key has a rate of its own"
@@ -63,12 +62,12 @@ def test_a_long_body_of_one_without_a_key_counts_as_many_requests(keyed, monkeyp
     monkeypatch.setenv("TILEWRIGHT_OPEN_READS", "true")
     monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "20")  # ten at once
     settings.cache_clear()
-    reader = Caller(create_app(), peer=keyed.peer)
+    reader = Caller(new_app(), peer=keyed.peer)
     long = {"content": b'{"shapes": [' + b" " * 6000 + b"]}", "headers": {"Content-Type": "application/json"}}
     answers = [reader.post("/v1/kernels/gemm/best:batch", **long).status_code for _ in range(2)]
     assert answers == [422, 429], "five and one, and of the four that are left one"
     large = {**long, "content": b" " * ((1 << 16) + 1)}
-    assert Caller(create_app(), peer=keyed.peer).post("/v1/kernels/gemm/best:batch", **large).status_code == 413
+    assert Caller(new_app(), peer=keyed.peer).post("/v1/kernels/gemm/best:batch", **large).status_code == 413
     with_key = large["headers"] | bearer(key())["headers"]
     answer = reader.post("/v1/kernels/gemm/best:batch", content=b'{"shapes": []}' + b" " * (1 << 17), headers=with_key)
     assert answer.status_code == 422, "a key may send what the settings allow"
@@ -157,7 +156,7 @@ def test_refusals_are_held_back_from_who_goes_on_and_from_nobody_else(keyed, mon
         held_s.append(seconds)
 
     monkeypatch.setattr("tilewright.service.api.middleware.shares.asyncio.sleep", sleep)
-    hurried = Caller(create_app(), peer=keyed.peer)
+    hurried = Caller(new_app(), peer=keyed.peer)
     of, others = bearer(key()), bearer(key("other"))
     answers = [hurried.get("/v1/kernels", **of).status_code for _ in range(7)]
     assert answers == [200, 200, 429, 429, 429, 429, 429]
@@ -197,7 +196,7 @@ def test_requests_of_one_caller_at_a_time_are_few_and_more_are_refused_before_th
 def test_a_long_body_of_a_key_counts_as_many_requests_before_it_is_read(keyed, monkeypatch, scope, expected):
     monkeypatch.setenv("TILEWRIGHT_REQUESTS_PER_MINUTE", "20")  # ten at once
     settings.cache_clear()
-    caller = Caller(create_app(), peer=keyed.peer)
+    caller = Caller(new_app(), peer=keyed.peer)
     long = {"content": b'{"a": [' + b" " * 6000 + b"]}"}
     sends = bearer(key(scope=scope))["headers"] | {"Content-Type": "application/json"}
     assert [caller.post("/v1/jobs", **long, headers=sends).status_code for _ in range(2)] == expected

@@ -7,12 +7,11 @@ import logging
 import re
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from every_best import commit_every_best
 from factories import OLD, SHAPE
 from waiting import until
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.best_cache.watch import BestWatch
 from tilewright.service.operations.requests import KeyRequest
@@ -65,13 +64,13 @@ LEFT = [
 def both(client):
     """A caller of an application that answers from memory, and one of an application that asks the database."""
     commit_every_best()
-    short, long = Caller(create_app()), Caller(create_app())
+    short, long = Caller(new_app()), Caller(new_app())
     watch = BestWatch(short.app.state.best)
     watch.start()
     for query in IN_MEMORY:
         long.get(f"{BEST}?{query}")  # finds out that nothing can be predicted
         until(lambda q=query: is_short(short, q))
-    for caller, app in ((short, create_app_with(short.app.state.best)), (long, create_app())):
+    for caller, app in ((short, create_app_with(short.app.state.best)), (long, new_app())):
         caller.app.state.pool.close()
         caller.app = app
     yield short, long
@@ -82,7 +81,7 @@ def both(client):
 
 def create_app_with(memory):
     """An application that counted nothing yet, with this memory."""
-    app = create_app()
+    app = new_app()
     app.state.best = memory
     return app
 
@@ -127,13 +126,15 @@ def test_both_ways_say_count_and_note_the_same(both):
     assert short.app.state.demand._counts == long.app.state.demand._counts
 
 
-def test_every_question_that_memory_knows_goes_the_short_way(both):
+def test_what_memory_knows_goes_the_short_way_and_conditional_and_other_requests_come_to_the_same(both):
     short, _ = both
     until(lambda: all(answered_short(short, query) for query in IN_MEMORY))
     assert [query for query in LEFT if answered_short(short, query)] == []
+    check_conditional_requests(both)
+    check_other_methods_and_refused_requests(both)
 
 
-def test_conditional_requests_come_to_the_same(both):
+def check_conditional_requests(both):
     tag = both[0].get(f"{BEST}?{IN_MEMORY[0]}").headers["etag"]
     for given in (tag, f"W/{tag}", "*", f'"other", {tag}', '"other"', "", "x" * 1025):
         first, second = (caller.get(f"{BEST}?{IN_MEMORY[0]}", headers={"If-None-Match": given}) for caller in both)
@@ -141,7 +142,7 @@ def test_conditional_requests_come_to_the_same(both):
         assert first.status_code == (422 if len(given) > 1024 else 304 if tag in given or given == "*" else 200)
 
 
-def test_other_methods_and_refused_requests_come_to_the_same(both):
+def check_other_methods_and_refused_requests(both):
     path = f"{BEST}?{IN_MEMORY[0]}"
     for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
         assert same(*(caller.request(method, path) for caller in both)), method

@@ -10,14 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from factories import H200, SHAPE, TILED_16, TILED_32, Rows
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 from waiting import PATIENCE_S
 
 from tilewright.service.api.middleware.metrics import Meters, Witness
-from tilewright.service.app import create_app
 from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
@@ -110,7 +109,7 @@ def test_what_the_database_knows_is_the_same_from_every_process(client):
         failed = rows.trial(study, job, TILED_32, outcome=Outcome.COMPILE_FAILED)
         for trial, wall_s, compile_ms in ((measured, 2.5, 0.0), (failed, 0.5, 30.0)):
             trial.device_id, trial.wall_s, trial.compile_ms = device.id, wall_s, compile_ms
-    for process in (client, Caller(create_app())):
+    for process in (client, Caller(new_app())):
         metrics = scraped(process)
         assert metrics["tilewright_database_answers",] == 1
         for state in ("queued", "running"):
@@ -209,7 +208,7 @@ def test_nobody_waits_for_a_slow_look_but_the_first(client):
 def test_metrics_of_the_process_are_told_while_the_database_is_away():
     store_session.configure("postgresql://someone:secret@127.0.0.1:9/none")
     try:
-        metrics = scraped(Caller(create_app()))
+        metrics = scraped(Caller(new_app()))
     finally:
         store_session.configure(None)
     assert metrics["tilewright_database_answers",] == 0
@@ -221,10 +220,10 @@ def test_metrics_are_read_like_everything_else(configured, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     settings.cache_clear()
     try:
-        assert Caller(create_app()).get("/metrics").status_code == 401
+        assert Caller(new_app()).get("/metrics").status_code == 401
         monkeypatch.setenv("TILEWRIGHT_OPEN_READS", "true")
         settings.cache_clear()
-        assert Caller(create_app(), peer=("192.0.2.1", 1)).get("/metrics").status_code == 200
+        assert Caller(new_app(), peer=("192.0.2.1", 1)).get("/metrics").status_code == 200
     finally:
         monkeypatch.undo()
         settings.cache_clear()

@@ -6,11 +6,10 @@ import json
 import logging
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from sqlalchemy.exc import IntegrityError
 
 from tilewright.service import logs
-from tilewright.service.app import create_app
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
@@ -30,7 +29,7 @@ def keyed(client, monkeypatch):
     with transaction() as session:
         token = keys.create_key(session, KeyRequest(name="ci", scope="admin")).token
         cookie = sessions.open_session(session, token)
-    yield Caller(create_app()), token, cookie
+    yield Caller(new_app()), token, cookie
     monkeypatch.undo()
     settings.cache_clear()
     logs.configure_command()

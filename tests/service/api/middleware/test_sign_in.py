@@ -1,11 +1,10 @@
 """Browsers: the sign-in page, its form, sessions, and a server at a public address."""
 
 import pytest
-from caller import Caller
+from caller import Caller, new_app
 from keyed import bearer, key
 from sqlalchemy import func, select
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.caller import Scope
 from tilewright.service.settings import settings
 from tilewright.service.settings_model import Settings
@@ -84,7 +83,7 @@ def test_a_browsers_form_comes_with_its_origin(keyed):
 def test_behind_tls_at_a_public_address_the_cookie_is_secure_and_the_host_allowed(keyed, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_PUBLIC_URL", "https://Tiles.example:443/")
     settings.cache_clear()
-    behind = Caller(create_app(), peer=keyed.peer)
+    behind = Caller(new_app(), peer=keyed.peer)
     proxied = {"Host": "tiles.example", "Origin": "https://tiles.example", "X-Forwarded-For": "203.0.113.9"}
     led = behind.post("/sign-in", data={"key": key()}, headers=proxied)
     assert (led.status_code, led.headers["location"]) == (303, "/")

@@ -4,13 +4,12 @@ import threading
 
 import pytest
 from best_in_memory import answer, committed, find, from_database, told
-from caller import Caller
+from caller import Caller, new_app
 from every_best import commit_every_best
 from factories import SHAPE, TILED_16
 from sqlalchemy import func, select, text, update
 from waiting import PATIENCE_S, until
 
-from tilewright.service.app import create_app
 from tilewright.service.operations.best_cache import watch as best_watch
 from tilewright.service.operations.best_cache.asked_shelves import asked_lately, note_asked
 from tilewright.service.operations.best_cache.memory import BELIEVED_S, EXPECTED_FOR_S, BestMemory
@@ -106,7 +105,7 @@ def test_what_was_asked_about_is_read_by_the_next_process_before_it_is_ready(cli
     until(noted)
     watch.stop()
 
-    after, let_go = create_app(), threading.Event()
+    after, let_go = new_app(), threading.Event()
     watch = BestWatch(after.state.best)
     piece = Shelf.fill
 

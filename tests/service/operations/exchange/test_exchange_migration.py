@@ -16,7 +16,7 @@ from tilewright.service.store import schema
 from tilewright.service.store.session import sqlalchemy_url
 
 
-def test_a_downgrade_takes_imported_results_and_leaves_those_of_this_installation(configured):
+def test_a_downgrade_takes_imported_results_and_leaves_those_of_this_installation(database_url, configured):
     with transaction() as session:
         Results(session).tune(SHAPE)
     document = json.loads("".join(export_studies(ExportSelection(trials=True))))

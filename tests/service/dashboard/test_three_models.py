@@ -1,31 +1,119 @@
-"""Two thousand figures that pages show, each held against REST: with three GPU models and two hundred shapes."""
+"""Every page with three GPU models and a hundred shapes: its weight, its way to tuning again, and a thousand figures.
 
+Each figure is held against REST.
+"""
+
+import gzip
 import html
 import re
+from functools import cache
 from urllib.parse import unquote
 
 import pytest
 import three_models
+from caller import Caller, new_app
 from cost import cost_s
-from factories import Rows
-from sqlalchemy import text
+from factories import NAIVE, TILED_16, TILED_32, Rows
+from sqlalchemy import select, text
 
+from tilewright.service.dashboard import STATIC
 from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
+from tilewright.service.store import session as store_session
 
-LEAST_FIGURES = 2_000
+MOST_BYTES, MOST_BYTES_IN_ALL = 60 * 1024, 500 * 1024
+SHAPE = "m%3D1000,n%3D1000,k%3D1000"
+CHARTS = "vendor/echarts.min.js"
+PATHS = (
+    "/",
+    "/?kernel=gemm&device_model=nvidia-h200",
+    "/results",
+    "/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h100&show=all",
+    "/history",
+    "/views",
+    f"/ask?kernel=gemm&device_model=nvidia-h200&shape={SHAPE}",
+    "/kernels",
+    "/kernels/gemm",
+    f"/kernels/gemm/problem?shape={SHAPE}",
+    "/device-models/nvidia-h200",
+    "/attention",
+    "/demand",
+    "/jobs",
+    "/schedules",
+    "/fleet",
+    "/access",
+)
+NO_PROBLEM = ("/kernels", "/schedules", "/fleet", "/access", "/views", "/sign-in")
+"""Pages that show none here. The fleet's lead to those of the failed jobs."""
+TUNES = re.compile(r'hx-post="/v1/(jobs|attention:tune|demand:tune)')
+
+LEAST_FIGURES = 1_000
 MS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 NUMBER = r"([\d,.]+)"
 ROW = re.compile(r'<tr>\n<th scope="row"><a href="/kernels/[^"]+/problem.*?</tr>', re.DOTALL)
+FIRST_PAGE_S = 2.0
+"""CPU seconds of the first page and of the database for it; 0.3 s are promised of an idle machine."""
+
+
+@pytest.fixture(scope="module")
+def filled(new_database) -> tuple[str, list[str]]:
+    """A database with all of it, which these tests only read, and the pages about its rows."""
+    url = new_database("three_models")
+    store_session.configure(url)
+    with transaction() as session:
+        rows = Rows(session)
+        three_models.fill(rows)
+        spans = [(1, 40, NAIVE), (41, 200, TILED_16), (201, 8192, TILED_32)]
+        times = {c: {1: 0.01, 128: 0.03, 8192: 1.7} for _, _, c in spans}
+        table = rows.table({"m": "1..8192", "n": 4096, "k": 4096}, spans, times)
+        study = session.scalars(select(models.Trial.study_id).order_by(models.Trial.id.desc())).first()
+        job = models.TuningJob
+        jobs = {state: job_id for job_id, state in session.execute(select(job.id, job.state))}
+    with transaction() as session:
+        session.execute(text("ANALYZE"))
+    store_session.configure(None)
+    rest = [f"/studies/{study}", f"/studies/{study}/trials/0", f"/tables/{table}"]
+    return url, [*PATHS, *rest, *(f"/jobs/{job_id}" for job_id in jobs.values())]
 
 
 @pytest.fixture
-def many(client):
-    """The three models."""
-    with transaction() as session:
-        three_models.fill(Rows(session))
-    with transaction() as session:
-        session.execute(text("ANALYZE"))
+def client(filled):
+    """In place of that of other tests, whose database is emptied."""
+    store_session.configure(filled[0])
+    client = Caller(new_app())
+    yield client
+    client.app.state.pool.close()
+    store_session.configure(None)
+
+
+def weighed(shown: str) -> tuple[int, int]:
+    """The bytes of a page with its style sheet and scripts, all gzipped, and those of the charts' library."""
+    files = {name.partition("?")[0] for name in re.findall(r'(?:src|href|content)="/static/([^"]+)"', shown)}
+    files |= {"chart-tools.js", "columns.js", "free-chart.js"} if CHARTS in files else set()
+    sizes = {name: len(gzip.compress((STATIC / name).read_bytes())) for name in files}
+    charts = sizes.pop(CHARTS, 0)
+    return len(gzip.compress(shown.encode())) + sum(sizes.values()), charts
+
+
+def is_tuning(shown: str) -> bool:
+    return TUNES.search(shown) is not None
+
+
+def test_every_page_is_light_and_tuning_again_is_two_clicks_away(page, filled):
+    heavy, far, page = {}, [], cache(page)
+    for path in filled[1]:
+        shown = page(path)
+        own, charts = weighed(shown)
+        if own > MOST_BYTES or own + charts > MOST_BYTES_IN_ALL:
+            heavy[path] = own, charts
+        if path in NO_PROBLEM or is_tuning(shown):  # the button itself is the first click
+            continue
+        body = html.unescape(shown.partition('<main id="main">')[2])
+        link = re.search(r'href="(/kernels/[\w-]+/problem[^"#]*)', body)
+        if link is None or not is_tuning(page(link[1])):
+            far.append(path)
+    assert (heavy, far) == ({}, [])
 
 
 def number(shown: str) -> tuple[float, float]:
@@ -125,7 +213,7 @@ def check_matrix(page, client, differences):
         path = html.unescape(before.rpartition('href="')[2]) if is_more else None
 
 
-def test_no_figure_of_the_pages_differs_from_rest(client, page, many):
+def test_no_figure_of_the_pages_differs_from_rest(client, page):
     differences = Differences()
     for slug in ("nvidia-h200", "nvidia-h100", "nvidia-a100"):
         check_results(page, client, differences, slug)
@@ -133,7 +221,3 @@ def test_no_figure_of_the_pages_differs_from_rest(client, page, many):
     assert differences.looked_at >= LEAST_FIGURES
     assert differences.found == []
     assert cost_s(lambda: page("/")) < FIRST_PAGE_S
-
-
-FIRST_PAGE_S = 2.0
-"""CPU seconds of the first page and of the database for it; 0.3 s are promised of an idle machine."""

@@ -1,0 +1,178 @@
+"""A call of an operator that launches a tuned kernel: its problem, its outputs, and the launch bound to both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tilewright.tuner.errors import TunerError
+
+if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher, BoundSize
+    from tilewright.tuner.runtime.launcher import BoundLaunch, Launcher
+
+
+class NoKernelError(TunerError):
+    """No kernel computes this, whatever is tuned."""
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A call as a problem: axes and options by name, the arrays in the kernel's order, numbers that are not 1.
+
+    `kept`: the places of arrays that are the same in every call of this kind, such as zeros in place of a bias.
+    """
+
+    named: Mapping[str, Any]
+    arrays: Sequence[Tensor]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    kept: frozenset[int] = frozenset()
+
+
+class Output(NamedTuple):
+    """A tensor to be filled in: a new one like this, or the argument at the place `written`.
+
+    `row_major`: a tensor without memory in that shape, of which a new one is made sooner than of a shape and a device.
+    """
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    written: int | None
+    row_major: Tensor | None
+
+    @classmethod
+    def of(cls, tensor: Tensor, written: int | None) -> Output:
+        """That of a tensor."""
+        row_major = None
+        if tensor.is_contiguous():
+            row_major = tensor.new_empty([1] * tensor.dim()).expand(tensor.shape)
+            row_major.untyped_storage().resize_(0)  # what is kept may not lie in the pool of a graph that is captured
+        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, written, row_major)
+
+    def tensor(self, arguments: Sequence[Any]) -> Tensor:
+        """The tensor to fill; what does not go together was refused when the first of its kind came."""
+        if self.written is not None:
+            return arguments[self.written]
+        if self.row_major is not None:
+            return torch.empty_like(self.row_major, memory_format=torch.contiguous_format)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
+
+
+class TunedCall:
+    """What a tuned call does: outputs, then a launch.
+
+    Where every array of the problem starts where an argument or an output starts, or is the same in every call, the
+    launch is bound: later calls have their addresses read and nothing else made of them.
+    """
+
+    def __init__(
+        self, launcher: Launcher | AnySizeLauncher, outputs: Sequence[Output], pose: Callable[..., Posed]
+    ) -> None:
+        self._launcher, self._outputs, self._pose = launcher, outputs, pose
+        self._bound: BoundLaunch | BoundSize | None = None
+        self._places: tuple[int, ...] = ()
+        self._kept: tuple[Tensor, ...] = ()
+        self._ordinal = outputs[0].device.index if outputs[0].device.type == "cuda" else None
+        self._written = [one.written for one in outputs if one.written is not None]
+        self._numbers: tuple[int, ...] = ()
+        self._scalars: tuple[list[float], tuple[float, ...]] = [], ()  # the last call's numbers, as the kernel has them
+
+    def __call__(self, arguments: Sequence[Any]) -> Any:
+        """The output, or the tuple of them; raises TunerError before anything has run."""
+        outputs = [one.tensor(arguments) for one in self._outputs]
+        output = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        if self._bound is None or (self._ordinal is not None and torch.cuda.current_device() != self._ordinal):
+            with on_device_of(outputs[0]):
+                self._launch(output, outputs, arguments)
+        else:
+            numbers, scalars = self._scalars  # one look, as other threads call too
+            given = [arguments[place] for place in self._numbers]
+            if given != numbers:
+                scalars = self._launcher.scalars(**self._pose(output, *arguments).numbers)
+                self._scalars = given, scalars
+            held = (*arguments, *outputs, *self._kept)
+            self._bound(tuple([held[place].data_ptr() for place in self._places]), outputs[0], scalars)
+        for place in self._written:
+            grown(arguments[place])
+        return output
+
+    def direct(self, arguments: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
+        """The call that was bound for these arguments, of which all but the first stay where they are; None for others.
+
+        It looks at nothing: a replaced module has done so.
+        """
+        bound, [output, *more] = self._bound, self._outputs
+        if bound is None or more or output.row_major is None or output.written is not None or not self._places:
+            return None
+        count = len(arguments)
+        held = (*arguments, None, *self._kept)
+        fixed = [0 if place in {0, count} else held[place].data_ptr() for place in self._places]
+        first, last = (self._places.index(place) if place in self._places else -1 for place in (0, count))
+        if min(first, last) < 0 or self._places.count(0) > 1:
+            return None
+        like, ordinal, scalars = output.row_major, self._ordinal, self._scalars[1]
+        empty, contiguous, device = torch.empty_like, torch.contiguous_format, torch.cuda.current_device
+
+        def call(x: Tensor) -> Tensor:
+            if ordinal is not None and device() != ordinal:
+                return self((x, *arguments[1:]))
+            y = empty(like, memory_format=contiguous)
+            addresses = fixed.copy()
+            addresses[first], addresses[last] = x.data_ptr(), y.data_ptr()
+            bound(tuple(addresses), y, scalars)
+            return y
+
+        return call
+
+    def _launch(self, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
+        posed = self._pose(output, *arguments)
+        if self._bound is None:
+            self._kept = tuple([posed.arrays[place] for place in sorted(posed.kept)])
+            self._numbers = tuple([place for place, one in enumerate(arguments) if isinstance(one, float)])
+            self._places = _places(posed, arguments, [*outputs, *self._kept])
+            if self._places:
+                is_fresh = all(one.written is None for one in self._outputs)
+                self._bound = self._launcher.bind(*posed.arrays, is_fresh=is_fresh, **posed.numbers)
+        self._launcher(*posed.arrays, **posed.numbers)
+
+
+def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> tuple[int, ...]:
+    """Where each array starts among arguments, then outputs and kept ones; empty where one is a copy.
+
+    Whether a reshaped tensor is a view of another is decided by strides, so that it holds for all calls alike. Where
+    two arguments start at one address nothing tells which is meant, and another call's may not: empty too.
+    """
+    held = (*arguments, *rest)
+    tensors = [place for place, one in enumerate(arguments) if isinstance(one, Tensor)]
+    tensors += [len(arguments) + place for place, one in enumerate(rest) if place_of(arguments, one) is None]
+    starts = {held[place].data_ptr(): place for place in tensors}
+    found = [starts.get(array.data_ptr(), -1) for array in posed.arrays]
+    return tuple(found) if len(starts) == len(tensors) and min(found) >= 0 else ()
+
+
+def place_of(arguments: Sequence[Any], output: Tensor) -> int | None:
+    """Which of the arguments the output is; None for a new tensor."""
+    return next((place for place, one in enumerate(arguments) if one is output), None)
+
+
+def grown(tensor: Tensor) -> None:
+    """Lets autograd know that the tensor was changed in place; of an inference tensor nobody asks."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
+_AS_IT_IS = nullcontext()
+
+
+def on_device_of(tensor: Tensor) -> Any:
+    """The launcher works on the current GPU; PyTorch's operators on that of their tensors."""
+    if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return _AS_IT_IS
