@@ -14,7 +14,7 @@ class Scope(StrEnum):
     """The rights of a key; each scope includes those before it."""
 
     READ = "read"
-    TUNE = "tune"  # jobs, schedules, retractions
+    TUNE = "tune"  # jobs, schedules, claims, retractions of its own results
     ADMIN = "admin"  # keys, imports, webhooks, draining
 
     def allows(self, needed: Scope) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, case, func, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
-from tilewright.service.operations.access.ownership import check_owner
+from tilewright.service.operations.access.ownership import check_owner, owner_of_job
 from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer, TunedFor
 from tilewright.service.operations.jobs.search import matches
 from tilewright.service.operations.pages import cursor_content, cursor_of, invalid_cursor, packed_cursor, row_id_of
@@ -104,9 +104,7 @@ def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
     Raises NotFoundError, NotOwnerError, and ConflictError for a job that has ended otherwise.
     """
     table = models.TuningJob
-    owner = func.coalesce(table.key_id, models.Schedule.key_id)  # a schedule's jobs belong to who made it
-    asked_by = select(owner).select_from(table).outerjoin(models.Schedule, models.Schedule.id == table.schedule_id)
-    check_owner(session, "job", session.scalar(asked_by.where(table.id == job_id)))
+    check_owner(session, "job", owner_of_job(session, job_id))
     is_queued = table.state == JobState.QUEUED
     with forced(session):
         changed = session.scalar(
