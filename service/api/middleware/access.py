@@ -208,6 +208,12 @@ def charge_for_work(scope: Request, count: int) -> None:
         lock_of(scope).charge_for_work(caller, count)
 
 
+def give_turn_back(scope: Request) -> None:
+    """Lets the next request of the caller be worked on: this one only waits from now on."""
+    if LOCK in scope:
+        lock_of(scope).shares.give_turn_back(scope)
+
+
 def _look_up(token: str, *, is_key: bool) -> TokenOwner | None:
     with transaction() as session:
         return keys.find_key(session, token) if is_key else sessions.find_session(session, token)

@@ -170,6 +170,7 @@ class Guard:
             await send({"type": "http.response.start", "status": status, "headers": _marked(given, request_id)})
             await send({"type": "http.response.body", "body": body})
             return
+        await self.lock.shares.take_turn(scope)
         if scope["method"] in _SAFE:
             await self.app(scope, receive, send_marked)
             return
