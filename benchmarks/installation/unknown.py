@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +25,7 @@ from tilewright.service.operations.best.find import Asked, find_in
 from tilewright.service.store import session as store_session
 from tilewright.tuner.devices.device import DeviceModel
 
+HERE = Path(__file__).parents[1]
 MODEL = "nvidia-h200"
 """Of this one records are shipped; the predictor is fitted to them."""
 
@@ -34,7 +40,7 @@ def unknown(host: Host) -> list[Row]:
     """The first answer, the same batch a minute later, what another caller notices, and memory."""
     url, filled = host.database("unknown", 1000)
     _register(url)
-    alone = _predicted_by_a_core(url, _shapes(2))
+    alone = _predicted_by_a_core(url)
     api = host.api(url)
     _batch(api, _shapes(3)[:WARM_UP])  # its process has the fit and what it learns at the first questions
     job = {"port": api.port, "kernel": KERNEL, "models": filled.models[:4], "shapes": filled.shapes, "unknown_share": 0}
@@ -96,16 +102,21 @@ def _batch(api: Program, shapes: Shapes) -> dict[str, Any]:
     return {"seconds": took_s, "matches": dict(matches), "predicted": matches[Match.PREDICTED.value]}
 
 
-def _predicted_by_a_core(url: str, shapes: Shapes) -> tuple[int, float]:
-    """Predictions that this process makes in CORE_S with a fit, and the CPU seconds that it got; the fit is stored."""
+def _predicted_by_a_core(url: str) -> tuple[int, float]:
+    """Predictions that a process with one thread makes in CORE_S with a fit, and the CPU seconds that it got."""
+    words, alone = [sys.executable, "-m", "installation.unknown", url], {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=HERE, env={**os.environ, **alone}, stdout=subprocess.PIPE, check=True)
+    count, used_s = json.loads(done.stdout)
+    return count, used_s
+
+
+def _predict(url: str) -> tuple[int, float]:
     store_session.configure(url)
-    asked = Asked.of(KERNEL, MODEL, shapes[:ENOUGH])
+    asked = Asked.of(KERNEL, MODEL, _shapes(2)[:ENOUGH])
     find_in(asked.rows(), Asked.of(KERNEL, MODEL, _shapes(4)[:WARM_UP]).problems)
     began_cpu_s = time.process_time()
     found = find_in(asked.rows(until=time.monotonic() + CORE_S), asked.problems)
-    used_s = time.process_time() - began_cpu_s
-    store_session.configure(None)
-    return sum(one.match is Match.PREDICTED for one in found.values()), used_s
+    return sum(one.match is Match.PREDICTED for one in found.values()), time.process_time() - began_cpu_s
 
 
 def _register(url: str) -> None:
@@ -114,3 +125,7 @@ def _register(url: str) -> None:
     with store_session.session_scope() as session:
         registry.register_device(session, model, f"GPU-{MODEL}", "no-host", 0, ENVIRONMENT)
     store_session.configure(None)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_predict(sys.argv[1])))
