@@ -36,6 +36,7 @@ from tilewright.service.api.routes import (
     jobs,
     kernels,
     keys,
+    projects,
     results,
     schedules,
     studies,
@@ -123,7 +124,8 @@ def create_app() -> FastAPI:
     waiting: BestPool = app.state.pool
     app.state.meters.gauge("tilewright_predictions_waiting", "Shapes to be predicted.", lambda: waiting.waiting)
     looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
-    for module in (*looks, views, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
+    access = (keys, projects, browser_session)
+    for module in (*looks, views, jobs, schedules, *access, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")

@@ -54,7 +54,7 @@ _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
 _ASKING = "/best:batch"
 """The end of the address that is posted to because the question is long; it changes nothing."""
 
-_ADMIN_FOLDERS = ("/v1/keys", "/v1/sessions", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
+_ADMIN_FOLDERS = ("/v1/keys", "/v1/projects", "/v1/sessions", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
 
 
 def wanted_scope(method: str, path: str) -> Scope:

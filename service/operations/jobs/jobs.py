@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.access.ownership import check_owner, owner_of_job
+from tilewright.service.operations.access.projects import project_id
 from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer, TunedFor
 from tilewright.service.operations.jobs.search import matches
 from tilewright.service.operations.pages import cursor_content, cursor_of, invalid_cursor, packed_cursor, row_id_of
@@ -51,10 +52,18 @@ def job_at_revision(session: Session, job_id: uuid.UUID) -> tuple[JobAnswer, mod
 
 
 def jobs(
-    session: Session, *, state: str | None = None, search: str | None = None, limit: int = 50, cursor: str | None = None
+    session: Session,
+    *,
+    state: str | None = None,
+    search: str | None = None,
+    project: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
 ) -> Page[JobAnswer]:
-    """One page of jobs, newest first; raises InvalidRequestError for an unknown state or cursor."""
+    """One page of jobs, newest first; raises InvalidRequestError for an unknown state, project or cursor."""
     conditions = _conditions(state, search)
+    if project is not None:
+        conditions.append(models.TuningJob.project_id == project_id(session, project))
     if cursor is not None:
         conditions.append(models.TuningJob.id < _job_id_of(cursor))
     rows = _rows(session, and_(True, *conditions), limit + 1)  # noqa: FBT003 - SQL's TRUE
