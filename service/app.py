@@ -36,6 +36,7 @@ from tilewright.service.api.routes import (
     jobs,
     kernels,
     keys,
+    openid_sign_in,
     projects,
     results,
     schedules,
@@ -124,7 +125,7 @@ def create_app() -> FastAPI:
     waiting: BestPool = app.state.pool
     app.state.meters.gauge("tilewright_predictions_waiting", "Shapes to be predicted.", lambda: waiting.waiting)
     looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
-    access = (keys, projects, browser_session)
+    access = (keys, projects, browser_session, openid_sign_in)
     for module in (*looks, views, jobs, schedules, *access, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())

@@ -289,6 +289,10 @@ KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", exa
 ProjectName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["vision"])]
 
 
+OwnerName = Annotated[str, Field(pattern=r"^(oidc:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]
+"""Of a key, or of a person who signs in at a provider."""
+
+
 class ProjectQuotas(Request):
     """What the keys of a project may have together, in place of the settings' quotas of each key; null: these hold."""
 

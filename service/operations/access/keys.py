@@ -123,6 +123,33 @@ def find_key(session: Session, token: str) -> TokenOwner | None:
     return TokenOwner(caller_of(row), row.expires_at)
 
 
+def key_of_person(session: Session, name: str, scope: Scope, project: str) -> TokenOwner | None:
+    """The owner of the key that stands for a person of a provider, with these rights; None where it was revoked.
+
+    Nobody has its token: the person signs in at the provider, and its jobs and schedules belong to this key.
+    """
+    session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"key {name}", 0))))
+    row = session.scalars(
+        select(models.ApiKey).where(models.ApiKey.name == name).order_by(models.ApiKey.id.desc()).limit(1)
+    ).first()
+    if row is None:
+        _add(
+            session,
+            name=name,
+            scope=scope,
+            ceilings=Ceilings(),
+            expires_at=None,
+            project_id=project_id(session, project),
+        )
+        return key_of_person(session, name, scope, project)
+    if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= _now()):
+        return None
+    row.scope, row.project_id = scope.value, project_id(session, project)
+    session.flush()
+    touch(session, row)
+    return TokenOwner(caller_of(row), row.expires_at)
+
+
 def touch(session: Session, row: models.ApiKey) -> None:
     """Records that the key was used, at most once a minute."""
     if row.last_used_at is None or _now() - row.last_used_at > USED_EVERY:
