@@ -85,6 +85,32 @@ def test_an_answered_request_has_given_its_turn_back(keyed, path):
     assert len({keyed.get(path, **of).status_code for _ in range(2 * turns.WORKING)}) == 1
 
 
+def test_a_long_answer_that_is_read_slowly_keeps_no_other_request_of_its_key_waiting(keyed, monkeypatch):
+    monkeypatch.setattr(turns, "WORKING", 1)
+    of = bearer(key(scope=Scope.ADMIN))
+    sent = []
+
+    async def both():
+        transport = httpx.ASGITransport(keyed.app, client=keyed.peer)
+        async with httpx.AsyncClient(transport=transport, base_url=BASE_URL, timeout=PATIENCE_S, **of) as client:
+
+            async def receive():
+                await asyncio.sleep(PATIENCE_S)
+
+            async def send(message):
+                if message.get("more_body") and not sent:
+                    sent.append((await client.get("/v1/kernels")).status_code)
+
+            token = of["headers"]["Authorization"].encode()
+            scope = {"type": "http", "method": "GET", "path": "/v1/export", "raw_path": b"/v1/export", "server": None}
+            scope |= {"query_string": b"", "http_version": "1.1", "root_path": "", "client": keyed.peer}
+            headers = [(b"host", b"127.0.0.1:8000"), (b"authorization", token)]
+            await asyncio.wait_for(keyed.app(scope | {"scheme": "http", "headers": headers}, receive, send), PATIENCE_S)
+
+    asyncio.run(both())
+    assert sent == [200]
+
+
 def test_what_waits_for_a_prediction_keeps_no_other_request_of_its_key_waiting(keyed, monkeypatch):
     monkeypatch.setattr(turns, "WORKING", 1)
     goes_on, exchange = threading.Event(), pools._Lane._exchange
