@@ -103,8 +103,8 @@ class Shares:
         """Holds the refusal back; where too many are, its connection is to be closed instead."""
         if not error.held_s:
             return
-        name, most = error.caller, most_connections()
-        if self._held[name] >= most // 4 or self._held.total() >= most // 2:
+        name = error.caller
+        if self._held.total() >= most_connections() // 2:  # what is held cannot be closed for others
             error.headers["Connection"] = "close"
             return
         self._held[name] += 1
