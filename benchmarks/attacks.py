@@ -63,8 +63,11 @@ def measure(at: Host, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
     for name in arguments.only or ATTACKS:
         row: dict[str, Any] = {"attack": name, "connections": ATTACKS[name][0]}
-        for side, port in (("quiet", free_port()), ("attacked", api.port)):
-            runs = [measured(name, job, port, evil) for _ in range(arguments.runs)]
+        sides: dict[str, list[dict[str, Any]]] = {"quiet": [], "attacked": []}
+        for _ in range(arguments.runs):  # in turn: what else the machine does is then the same for both
+            sides["quiet"].append(measured(name, job, free_port(), evil))
+            sides["attacked"].append(measured(name, job, api.port, evil))
+        for side, runs in sides.items():
             row[side] = {part: round(statistics.median(run[part] for run in runs), 2) for part in ("p50_ms", "p99_ms")}
             row[side] |= {"statuses": runs[-1]["statuses"], "attacker": runs[-1]["attacker"]}
         row["ratios"] = [round(row["attacked"][part] / row["quiet"][part], 2) for part in ("p50_ms", "p99_ms")]

@@ -2,7 +2,7 @@
 
     python benchmarks/service.py [--only rate --only batch] [--rows 1000000] [--soak-s 120] [--json] [--out FILE]
 
-Parts: rate, cold, latency, memory, replicas, batch, enqueue, start, killed, soak. Rows are written part by
+Parts: rate, cold, latency, memory, replicas, batch, unknown, enqueue, start, killed, soak. Rows are written part by
 part; a run with --only replaces its own rows and keeps the others. What answers are about is synthetic
 (service_fill.py).
 Exit status 1 where a goal is missed.
@@ -27,6 +27,7 @@ from documents.file import now, read, write
 from installation import jobs as service_jobs
 from installation import rows as service_rows
 from installation import soak as service_soak
+from installation import unknown as service_unknown
 from installation.host import Host, best_path, host
 from installation.rows import Row, Served
 from rich.console import Console
@@ -40,7 +41,7 @@ ROUNDS, ROUND_S, LATENCY_S, ENQUEUE_S, SOAK_S = 8, 4.0, 20.0, 5.0, 120.0
 """Eight rounds of each side are the fewest but two whose median has a 95 % interval; all parts take some ten minutes,
 half of them filling the large database and waiting for the killed worker's silence to count."""
 
-NAMES = ("rate", "cold", "latency", "memory", "replicas", "batch", "enqueue", "start", "killed", "soak")
+NAMES = ("rate", "cold", "latency", "memory", "replicas", "batch", "unknown", "enqueue", "start", "killed", "soak")
 PACKAGES = (
     "fastapi",
     "starlette",
@@ -71,6 +72,7 @@ class Parts:
             "memory": lambda: service_rows.memory(self._both()),
             "replicas": lambda: [service_rows.replicas(self._host, self.many())],
             "batch": lambda: [service_rows.batch(self.many())],
+            "unknown": lambda: service_unknown.unknown(self._host),
             "enqueue": lambda: [service_jobs.enqueue(self.few(), ENQUEUE_S)],
             "start": lambda: [service_jobs.enqueue_to_start(self._host)],
             "killed": self._killed,

@@ -36,6 +36,8 @@ from tilewright.service.api.routes import (
     jobs,
     kernels,
     keys,
+    openid_sign_in,
+    projects,
     results,
     schedules,
     studies,
@@ -140,7 +142,8 @@ def create_app(routes: APIRouter | None = None) -> FastAPI:
 
 def _add_routes(app: FastAPI) -> None:
     looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
-    for module in (*looks, views, jobs, schedules, keys, browser_session, webhooks, exchange, health, metrics_page):
+    access = (keys, projects, browser_session, openid_sign_in)
+    for module in (*looks, views, jobs, schedules, *access, webhooks, exchange, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
 from pydantic import AfterValidator, AnyHttpUrl, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tilewright.kernels.folders import folders_of
+
+_RIGHT = re.compile(r"([^=,]+)=(read|tune|admin)(?:/([A-Za-z0-9][A-Za-z0-9._-]{0,63}))?")
 
 
 def _origin(text: str, settings: ValidationInfo) -> str:
@@ -21,6 +25,17 @@ def _origin(text: str, settings: ValidationInfo) -> str:
     if not settings.data.get("require_keys"):
         raise ValueError("needs TILEWRIGHT_REQUIRE_KEYS=true: behind a proxy every caller has the proxy's address")
     return str(url).rstrip("/")
+
+
+EVERYBODY = "*"
+
+
+class Rights(NamedTuple):
+    """What an account may do that has this value in the claim, or any account."""
+
+    claim: str
+    scope: str  # read, tune or admin
+    project: str
 
 
 class Settings(BaseSettings):
@@ -57,6 +72,21 @@ class Settings(BaseSettings):
     )
     tls_key: Path | None = Field(
         default=None, description="PEM file with the certificate's key. If not set: it is in the same file."
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="Address of an OpenID Connect provider, by which browsers may sign in too. Needs public_url, "
+        "oidc_client_id, oidc_rights and the extra `oidc`.",
+    )
+    oidc_client_id: str | None = Field(default=None, description="Name of this service at the provider.")
+    oidc_secret_file: Path | None = Field(
+        default=None, description="File with its secret. If not set: it has none, and PKCE alone protects the sign-in."
+    )
+    oidc_claim: str = Field(default="groups", description="Claim of the provider's token that decides on rights.")
+    oidc_rights: Annotated[tuple[Rights, ...], NoDecode] = Field(
+        default=(),
+        description="Rights by value of that claim, VALUE=SCOPE or VALUE=SCOPE/PROJECT, separated by commas; * is any "
+        "account. The highest scope counts.",
     )
     open_reads: bool = Field(default=False, description="With require_keys: allow reading without a key.")
     requests_per_minute: float = Field(
@@ -169,6 +199,32 @@ class Settings(BaseSettings):
         heartbeat_s = info.data.get("heartbeat_s", 0)
         if given <= heartbeat_s:
             raise ValueError(f"must be several times TILEWRIGHT_HEARTBEAT_S, which is {heartbeat_s:g}")
+        return given
+
+    @field_validator("oidc_rights", mode="before")
+    @classmethod
+    def _rights(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        found = [_RIGHT.fullmatch(part.strip()) for part in given.split(",") if part.strip()]
+        if None in found:
+            raise ValueError("must be VALUE=SCOPE or VALUE=SCOPE/PROJECT, such as ops=admin,vision=tune/vision,*=read")
+        return tuple(Rights(one[1], one[2], one[3] or "default") for one in found if one)
+
+    @field_validator("oidc_rights")
+    @classmethod
+    def _complete(cls, given: tuple[Rights, ...], info: ValidationInfo) -> tuple[Rights, ...]:
+        issuer = info.data.get("oidc_issuer")
+        if issuer is None:
+            return given
+        host = urlsplit(issuer)
+        if host.scheme != "https" and not (host.scheme == "http" and host.hostname in {"127.0.0.1", "localhost"}):
+            raise ValueError("TILEWRIGHT_OIDC_ISSUER must be an https address")
+        for name in ("public_url", "oidc_client_id"):
+            if not info.data.get(name):
+                raise ValueError(f"TILEWRIGHT_OIDC_ISSUER needs TILEWRIGHT_{name.upper()} too")
+        if not given:
+            raise ValueError("TILEWRIGHT_OIDC_ISSUER needs rules, such as ops=admin,*=read")
         return given
 
     @field_validator("allowed_hosts", mode="before")

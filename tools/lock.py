@@ -47,7 +47,7 @@ def main() -> None:
     compile_lock("dev", project, "--extra=service", "--group=dev", "--group=build")
     compile_lock("light", project, *same)
     compile_lock("run", project, "--extra=service", "--group=build", *same)
-    for extra in ("zig", "gpu", "signatures"):
+    for extra in ("zig", "gpu", "oidc", "signatures"):
         extras = ("--extra=service", f"--extra={extra}")
         compile_lock(extra, project, "--group=build", *extras, "--no-emit-package=pycuda", *same)
         keep_additions(extra, to="run")

@@ -19,7 +19,7 @@ SELECT format('REVOKE ALL ON %I.%I FROM %I, %I', schemaname, tablename, :'api', 
 FROM pg_tables WHERE schemaname = 'public' \gexec
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO :"api", :"worker";
 -- But not the secrets of webhooks: a worker makes messages, it does not sign them.
-SELECT format('REVOKE SELECT ON webhooks FROM %I; GRANT SELECT (id, states) ON webhooks TO %I', :'worker', :'worker')
+SELECT format('REVOKE SELECT ON webhooks FROM %I; GRANT SELECT (id, states, project_id) ON webhooks TO %I', :'worker', :'worker')
 WHERE to_regclass('public.webhooks') IS NOT NULL \gexec
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO :"api", :"worker";
 REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA public FROM PUBLIC;
@@ -59,6 +59,7 @@ FROM (VALUES
   ('predictors',           'INSERT, DELETE, UPDATE (predictions)', ''),
   ('study_notes',          'INSERT, DELETE',           ''),
   ('saved_views',          'INSERT, UPDATE, DELETE',   ''),
+  ('projects',             'INSERT, UPDATE',           ''),
   ('api_keys',             'INSERT, UPDATE',           ''),
   ('browser_sessions',     'INSERT, DELETE',           ''),
   ('audit_entries',        'INSERT',                   ''),

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from tilewright.kernels.problem import Problem
-from tilewright.service.api.middleware.access import charge_for_work
+from tilewright.service.api.middleware.access import charge_for_work, give_turn_back
 from tilewright.service.errors import BusyError, CallerLeftError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.find import Asked, find_in
@@ -56,6 +56,7 @@ async def answered(request: Request, asked: Asked) -> list[CachedAnswer]:
         left = _missing(asked, found)
     if left:
         charge_for_work(request.scope, PREDICTION_COST * len(left))
+        give_turn_back(request.scope)
         found |= await _Computation(request, asked, left, state).answers()
         left = _missing(asked, found)
     if left:

@@ -49,6 +49,9 @@ Format = Annotated[
 ]
 
 
+OF_PROJECT = Field(default=None, max_length=64, description="Only those of this project.", examples=["default"])
+
+
 class ListQuery(Query):
     """The format of a list that has no pages."""
 
@@ -72,6 +75,12 @@ class ResultQuery(PageQuery):
     device_model: str | None = Field(default=None, max_length=128, examples=[EXAMPLE["device_model"]])
 
 
+class ScheduleQuery(ListQuery):
+    """The filter of schedules."""
+
+    project: str | None = OF_PROJECT
+
+
 class JobQuery(PageQuery):
     """Filters of jobs."""
 
@@ -85,6 +94,7 @@ class JobQuery(PageQuery):
         "a kernel, type, device model, host, state, error or id.",
         examples=["gemm m=256"],
     )
+    project: str | None = OF_PROJECT
 
 
 class ProblemQuery(Query):

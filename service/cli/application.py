@@ -124,6 +124,7 @@ COMMANDS = {
     "attention": Command("Demand", "attention:app", "Attention: where tuning is worthwhile, with the reasons."),
     "schedules": Command("Schedules", "schedules:app", "Schedules: tune problems again and again at set times."),
     "keys": Command("Access", "keys:app", "Access keys: create, list, rotate, revoke."),
+    "projects": Command("Access", "projects:app", "Projects: create, list, set quotas."),
     "webhooks": Command("Webhooks", "webhooks:app", "Webhooks: addresses that get a message when a job ends."),
     "devices": Command(
         "Devices and kernels",

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+DEFAULT_PROJECT_ID = 1
+"""Of the project `default`, which migration 0025 makes: of what is made without a key."""
+
 
 class Scope(StrEnum):
     """The rights of a key; each scope includes those before it."""
 
     READ = "read"
-    TUNE = "tune"  # jobs, schedules, retractions
+    TUNE = "tune"  # jobs, schedules, claims, retractions of its own results
     ADMIN = "admin"  # keys, imports, webhooks, draining
 
     def allows(self, needed: Scope) -> bool:
@@ -44,6 +47,7 @@ class Caller:
     key_id: UUID | None = None
     ceilings: Ceilings = Ceilings()
     key_name: str | None = None
+    project_id: int | None = None  # of the key
 
     @property
     def is_stranger(self) -> bool:
@@ -69,6 +73,12 @@ _current: ContextVar[Acting | None] = ContextVar("tilewright_acting", default=No
 def acting() -> Acting | None:
     """The present caller; None outside requests and commands, as in workers and chores."""
     return _current.get()
+
+
+def acting_project_id() -> int:
+    """The project of what the present caller makes: its key's, else the default one."""
+    present = _current.get()
+    return (present and present.caller.project_id) or DEFAULT_PROJECT_ID
 
 
 def author() -> str:

@@ -286,14 +286,39 @@ class ClaimRequest(Request):
 KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]
 
 
+ProjectName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["vision"])]
+
+
+OwnerName = Annotated[str, Field(pattern=r"^(oidc:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]
+"""Of a key, or of a person who signs in at a provider."""
+
+
+class ProjectQuotas(Request):
+    """What the keys of a project may have together, in place of the settings' quotas of each key; null: these hold."""
+
+    max_open_jobs: int | None = Field(
+        default=None, gt=0, le=10**6, description="Jobs of all its keys, and of their schedules, queued or running."
+    )
+    max_queued_seconds: float | None = Field(
+        default=None, gt=0, le=1e9, description="Seconds that these jobs may take together."
+    )
+    max_schedules: int | None = Field(default=None, gt=0, le=100_000, description="Schedules of all its keys.")
+
+
+class ProjectRequest(ProjectQuotas):
+    """A new project."""
+
+    name: ProjectName = Field(description="Unique. Letters, digits, `.`, `_`, `-`; at most 64.")
+
+
 class KeyRequest(Request):
     """A new access key."""
 
     name: KeyName = Field(description="Letters, digits, `.`, `_`, `-`; at most 64.")
     scope: Annotated[Scope, Strict(strict=False)] = Field(
         default=Scope.READ,
-        description="read: look at everything; tune: also jobs, schedules and retractions; admin: also keys, imports, "
-        "webhooks and draining.",
+        description="read: look at everything; tune: also jobs, schedules, claims and retractions of what its jobs "
+        "found; admin: also keys, imports, webhooks and draining.",
     )
     expires_days: float | None = Field(
         default=None, gt=0, le=3650, description="Days until the key expires; null: never."
@@ -303,6 +328,7 @@ class KeyRequest(Request):
     max_open_jobs: int | None = Field(
         default=None, gt=0, le=100_000, description="Most jobs queued or running at a time."
     )
+    project: ProjectName = Field(default="default", description="The project that it belongs to for good.")
 
 
 class RotationRequest(Request):
@@ -334,3 +360,4 @@ class WebhookRequest(Request):
         max_length=3,
         description="Only jobs that end in one of these states.",
     )
+    project: ProjectName | None = Field(default=None, description="Only jobs of this project; null: of all.")

@@ -136,8 +136,8 @@ def visit(chromium, site: Site) -> Iterator[Callable]:
 
 
 @contextmanager
-def tabs(chromium, address: str) -> Iterator[Callable]:
-    """Opens tabs; none may log an error, break the policy, fail to load something or ask another host."""
+def tabs(chromium, address: str, *leads_to: str) -> Iterator[Callable]:
+    """Opens tabs; none may log an error, break the policy, fail to load something or ask another host than these."""
     complaints: list[str] = []
     contexts = []
 
@@ -159,7 +159,7 @@ def tabs(chromium, address: str) -> Iterator[Callable]:
             complaints.append(f"{said.type}: {said.text}")
 
     def note_stranger(asked):
-        if not asked.url.startswith((address, "data:", "blob:")):
+        if not asked.url.startswith((address, *leads_to, "data:", "blob:")):
             complaints.append(f"asked another host: {asked.url}")
 
     def note_failure(failed):

@@ -5,8 +5,10 @@ import shutil
 from urllib.parse import urlsplit
 
 import pytest
+from openid_provider import CLIENT, openid_provider
 from tls_proxy import certificate_of, tls_proxy
 
+from tilewright.service.api import openid
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.requests import KeyRequest
@@ -52,6 +54,36 @@ def test_a_key_leads_in_and_stands_in_no_address(proxied, address, tabs_at, expe
         assert tab.context.cookies() == []
     assert not [line for line in proxy.seen if token in line]
     assert any(line.startswith("POST /sign-in ") for line in proxy.seen)
+
+
+@pytest.fixture
+def provided(proxied, monkeypatch):
+    """An OpenID provider of another site, whose staff may tune."""
+    with openid_provider() as provider:
+        provider.has_secret = False  # PKCE alone
+        provider.claims = {"sub": "alice", "groups": ["staff"]}
+        given = {"ISSUER": provider.issuer, "CLIENT_ID": CLIENT, "RIGHTS": "staff=tune"}
+        for name, value in given.items():
+            monkeypatch.setenv(f"TILEWRIGHT_OIDC_{name}", value)
+        settings.cache_clear()
+        openid.provider.cache_clear()
+        yield provider
+        openid.provider.cache_clear()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
+def test_an_account_of_another_site_leads_in_with_a_strict_cookie(proxied, provided, address, tabs_at, expect, scripts):
+    proxy, _ = proxied
+    proxy.behind = (urlsplit(address).hostname, urlsplit(address).port)
+    with tabs_at(f"https://localhost:{proxy.port}", provided.issuer) as open_tab:
+        tab = open_tab("/jobs?state=done", ignore_https_errors=True, java_script_enabled=scripts)
+        tab.wait_for_url(re.compile(r"/sign-in\?next="))
+        tab.get_by_role("link", name="account of your organisation").click()
+        tab.wait_for_url(re.compile(r"/jobs\?state=done$"))
+        (cookie,) = tab.context.cookies()
+        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+        tab.get_by_role("link", name="Sign in or out").click()
+        expect(tab.locator("#signed-in")).to_contain_text("key oidc:alice")
 
 
 def test_a_signed_in_browser_can_change_things(proxied, address, tabs_at):

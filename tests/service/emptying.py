@@ -1,6 +1,6 @@
 """Emptying a database that many tests share: all but the kernels, which take longer to store than most tests.
 
-The one row that says when chores were begun stays, too.
+The one row that says when chores were begun stays, too, and the project `default`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tilewright.service.store.models import Base
 from tilewright.service.store.session import sqlalchemy_url
 
 OF_KERNELS = ("kernel_variants", "kernels")
-KEPT = (*OF_KERNELS, "chore_rounds")
+KEPT = (*OF_KERNELS, "chore_rounds", "projects")
 TABLES = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in KEPT]
 OF_THE_QUEUE = [f"procrastinate_{name}" for name in ("periodic_defers", "jobs", "workers")]
-EMPTY = "; ".join(f"DELETE FROM {table}" for table in [*TABLES, *OF_THE_QUEUE])  # noqa: S608 - our own names
+EMPTY = "; ".join(f"DELETE FROM {table}" for table in [*TABLES, *OF_THE_QUEUE, "projects WHERE id > 1"])  # noqa: S608 - our own names
 WITHOUT_KERNELS = "; ".join(f"DELETE FROM {table}" for table in OF_KERNELS)  # noqa: S608
 KERNELS = text(
     "SELECT (SELECT string_agg(name || declaration, ' ' ORDER BY id) FROM kernels),"

@@ -39,13 +39,21 @@ GUESSES_AT_ONCE = 2
 """Tokens looked up at a time of addresses that have shown too many wrong ones: the rest of a flood waits here, where it
 takes neither the threads nor the connections that requests are served with. A look-up takes about a millisecond."""
 
+ABROAD_AT_ONCE = 4
+"""Calls of an OpenID provider at a time, each of some seconds at most."""
+
 LOCK = "tilewright.lock"
 """Under this name of its scope a request has the lock of its application."""
 
 T = TypeVar("T")
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = frozenset({"/guide", "/health", "/ready", "/sign-in", "/sign-out", "/v1/session", "/favicon.ico"})
+_OPEN = frozenset(
+    {
+        *("/guide", "/health", "/ready", "/favicon.ico", "/v1/session"),
+        *("/sign-in", "/sign-in/openid", "/sign-in/openid/return", "/sign-out"),
+    }
+)
 _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
 """Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
 
@@ -54,7 +62,7 @@ _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
 _ASKING = "/best:batch"
 """The end of the address that is posted to because the question is long; it changes nothing."""
 
-_ADMIN_FOLDERS = ("/v1/keys", "/v1/sessions", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
+_ADMIN_FOLDERS = ("/v1/keys", "/v1/projects", "/v1/sessions", "/v1/audit", "/v1/import", "/v1/webhooks", "/v1/devices/")
 
 
 def wanted_scope(method: str, path: str) -> Scope:
@@ -107,13 +115,20 @@ class AccessControl:
             self.shares.enter(scope, caller.name)
         return caller
 
-    async def look_up(self, find: Callable[[], T | None], address: str, *, is_known: bool = False) -> T:
+    async def look_up(
+        self,
+        find: Callable[[], T | None],
+        address: str,
+        *,
+        is_known: bool = False,
+        limiter: CapacityLimiter | None = None,
+    ) -> T:
         """What `find` finds in a thread: who shows a token. A token that `is_known` was in force a moment ago.
 
         Raises UnknownCallerError where it finds nothing, TooManyRequestsError where it often found nothing before.
         """
         is_guessing = not is_known and self._wrong.wait_s(address, take=False) > 0
-        owner = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else None)
+        owner = await to_thread.run_sync(find, limiter=self._guesses if is_guessing else limiter)
         if owner is None:
             self._limit(self._wrong, address)
             raise refusals.UnknownCallerError("This token belongs to no valid key.")
@@ -133,6 +148,11 @@ class AccessControl:
     def forget(self) -> None:
         """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
         self._believed, self._looked_up = OrderedDict(), {}
+
+    @cached_property
+    def abroad(self) -> CapacityLimiter:
+        """For calls of an OpenID provider: one that does not answer must not keep the threads that answer requests."""
+        return CapacityLimiter(ABROAD_AT_ONCE)
 
     @cached_property
     def _guesses(self) -> CapacityLimiter:
@@ -206,6 +226,12 @@ def charge_for_work(scope: Request, count: int) -> None:
     caller: Caller | None = scope.get("tilewright.caller")
     if LOCK in scope and caller is not None:
         lock_of(scope).charge_for_work(caller, count)
+
+
+def give_turn_back(scope: Request) -> None:
+    """Lets the next request of the caller be worked on: this one only waits from now on."""
+    if LOCK in scope:
+        lock_of(scope).shares.give_turn_back(scope)
 
 
 def _look_up(token: str, *, is_key: bool) -> TokenOwner | None:

@@ -136,6 +136,8 @@ class Guard:
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = _marked(message.get("headers", ()), request_id)
+            elif message.get("more_body"):  # a long answer goes as slowly as its caller reads it
+                self.lock.shares.give_turn_back(scope)
             await send(message)
 
         try:
@@ -170,6 +172,7 @@ class Guard:
             await send({"type": "http.response.start", "status": status, "headers": _marked(given, request_id)})
             await send({"type": "http.response.body", "body": body})
             return
+        await self.lock.shares.take_turn(scope)
         if scope["method"] in _SAFE:
             await self.app(scope, receive, send_marked)
             return

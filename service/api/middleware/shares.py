@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope as Request
 
+from tilewright.service.api.middleware.turns import Turns
 from tilewright.service.api.server.wire import most_connections
 from tilewright.service.errors import TooManyRequestsError
 
@@ -21,14 +22,16 @@ REFUSALS_PER_MINUTE = 120
 """Answers 429 that a caller gets at once; who goes on all the same waits HELD_S for each on every connection, so that
 its refusals cost the others nothing."""
 
-HELD_S = 1.0
+HELD_S, HELD_PER_S = 1.0, 100
+"""A caller with more connections than those waits longer: so many of its refusals are sent in a second."""
 
 AT_ONCE = 20
-"""Requests of one caller that are answered at a time, event streams aside: half of the threads that answer. Those for
-`best` that memory answers never wait, so that hundreds of connections of a caller may ask them."""
+"""Requests of one caller that are answered or wait for their turn, event streams aside. Those for `best` that memory
+answers never wait, so that hundreds of connections of a caller may ask them."""
 
-PLACE = "tilewright.place"
-"""Under this name of its scope a request has the caller for whom it counts among those in progress."""
+PLACE, TURN = "tilewright.place", "tilewright.turn"
+"""Under these names of its scope a request has the caller for whom it counts among those in progress, and among those
+that are worked on."""
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Shares:
         self._refusals = Buckets(REFUSALS_PER_MINUTE, clock)
         self._in_progress: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
+        self._turns = Turns()
 
     def enter(self, scope: Request, name: str) -> None:
         """Counts a request among those in progress until `leave`; raises TooManyRequestsError."""
@@ -70,8 +74,21 @@ class Shares:
         self._in_progress[name] += 1
         scope[PLACE] = name
 
+    async def take_turn(self, scope: Request) -> None:
+        """Returns when the request, if it has a place, may be worked on."""
+        if PLACE in scope:
+            await self._turns.take(scope[PLACE])
+            scope[TURN] = scope[PLACE]
+
+    def give_turn_back(self, scope: Request) -> None:
+        """The request only waits from now on."""
+        name = scope.pop(TURN, None)
+        if name is not None:
+            self._turns.give_back(name)
+
     def leave(self, scope: Request) -> None:
         """The request has been answered."""
+        self.give_turn_back(scope)
         name = scope.pop(PLACE, None)
         if name is not None:
             _take_one(self._in_progress, name)
@@ -86,13 +103,15 @@ class Shares:
         """Holds the refusal back; where too many are, its connection is to be closed instead."""
         if not error.held_s:
             return
-        name, most = error.caller, most_connections()
-        if self._held[name] >= most // 4 or self._held.total() >= most // 2:
+        name = error.caller
+        if self._held.total() >= most_connections() // 2:  # what is held cannot be closed for others
             error.headers["Connection"] = "close"
             return
         self._held[name] += 1
         try:
-            await asyncio.sleep(error.held_s)
+            await asyncio.sleep(max(error.held_s, self._held[name] / HELD_PER_S))
+            await self._turns.take(name)  # those of hundreds of connections may have come, and end, at once
+            self._turns.give_back(name)
         finally:
             _take_one(self._held, name)
 

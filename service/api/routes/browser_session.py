@@ -68,7 +68,13 @@ def sign_out(request: Request) -> Response:
 
 async def _open(key: str, request: Request, response: Response) -> None:
     """Gives the browser a session; raises UnknownCallerError, TooManyRequestsError."""
-    token = await lock_of(request.scope).look_up(partial(_new_session, key), address_of(request.scope))
+    await give_session(
+        await lock_of(request.scope).look_up(partial(_new_session, key), address_of(request.scope)), request, response
+    )
+
+
+async def give_session(token: str, request: Request, response: Response) -> None:
+    """Has the browser keep the token, and ends the session that it had before."""
     before = session_token(request.url.scheme, request.headers)
     if before is not None:  # the browser forgets it: nobody else shall find it
         await run_in_threadpool(_end, before, request)

@@ -16,12 +16,12 @@ from tilewright.service.operations.access.audit import AuditAnswer
 from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
 from tilewright.service.operations.access.sessions import OpenSession
 from tilewright.service.operations.answers import Page
-from tilewright.service.operations.requests import KeyName, KeyRequest, RotationRequest
+from tilewright.service.operations.requests import KeyRequest, OwnerName, RotationRequest
 from tilewright.service.operations.transaction import transaction
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
-Name = Annotated[KeyName, Path(description="A key's name.")]
+Name = Annotated[OwnerName, Path(description="A key's name.")]
 SessionId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="A session's id.", examples=["9f86d081884c7d65"])]
 OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 

@@ -76,7 +76,8 @@ def get_result(result_id: ResultId) -> ResultAnswer:
 def retract_result(result_id: ResultId, request: RetractionRequest) -> ResultAnswer:
     """Retract a result, with a reason. The study's next best, if there is one, takes its place.
 
-    Sent again, it changes nothing. A retracted result stays on record, and its trial is never published again.
+    It needs the key whose job found it, or one of scope `admin`; others report a claim. Sent again, it changes nothing.
+    A retracted result stays on record, and its trial is never published again.
     """
     with transaction() as session:
         return retractions.retract(session, result_id, request.reason)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tilewright.service.api.csv_pages import CSV_TOO, listed, rendered
 from tilewright.service.api.openapi import Responses, refuses
-from tilewright.service.api.parameters import ListQuery, PageQuery
+from tilewright.service.api.parameters import PageQuery, ScheduleQuery
 from tilewright.service.api.problem_types import CONFLICT, INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer
 from tilewright.service.operations.pages import MAX_ROW_ID
@@ -57,10 +57,10 @@ def create_schedule(request: ScheduleRequest, response: Response) -> ScheduleAns
     response_model=Page[ScheduleAnswer],
     responses=CSV_TOO | refuses(INVALID, UNAVAILABLE),
 )
-def list_schedules(request: Request, query: Annotated[ListQuery, Query()]) -> Page[ScheduleAnswer] | Response:
+def list_schedules(request: Request, query: Annotated[ScheduleQuery, Query()]) -> Page[ScheduleAnswer] | Response:
     """Every schedule, by name, with its next five due times."""
     with transaction() as session:
-        rows = Page(items=schedules.schedules(session))
+        rows = Page(items=schedules.schedules(session, query.project))
     return rendered(request, rows, query.format)
 
 

@@ -33,9 +33,17 @@ def list_keys(as_json: JsonFlag = False) -> None:
         print_json({"items": [key.model_dump(mode="json") for key in found]})
         return
     print_table(
-        ("name", "token", "scope", "valid", "expires", "last used"),
+        ("name", "token", "scope", "project", "valid", "expires", "last used"),
         [
-            (k.name, f"{k.prefix}…", k.scope.value, _force(k), _day(k, "expires_at"), _day(k, "last_used_at"))
+            (
+                k.name,
+                f"{k.prefix}…",
+                k.scope.value,
+                k.project,
+                _force(k),
+                _day(k, "expires_at"),
+                _day(k, "last_used_at"),
+            )
             for k in found
         ],
         nothing="No keys yet. Create one: tilewright keys create NAME --scope tune",
@@ -59,6 +67,7 @@ def create(
     max_trials: Annotated[int | None, typer.Option("--max-trials", help="Largest trial budget of a job.")] = None,
     max_seconds: Annotated[float | None, typer.Option("--max-seconds", help="Largest time budget of a job.")] = None,
     max_open_jobs: Annotated[int | None, typer.Option("--max-open-jobs", help="Most open jobs at one time.")] = None,
+    project: Annotated[str, typer.Option("--project", help="The project that it belongs to.")] = "default",
     as_json: JsonFlag = False,
 ) -> None:
     """Create a key and print its token, which cannot be shown again."""
@@ -72,6 +81,7 @@ def create(
         max_trials=max_trials,
         max_seconds=max_seconds,
         max_open_jobs=max_open_jobs,
+        project=project,
     )
     with _session("keys create") as session:
         made = keys.create_key(session, request)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import ssl
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,8 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
 
         catalogue()  # one that cannot be read ends this command, and not the first request
     _require_usable_certificate(settings().tls_certificate, settings().tls_key)
+    if settings().oidc_issuer and not find_spec("authlib"):
+        raise CommandError("TILEWRIGHT_OIDC_ISSUER needs Authlib: pip install 'tilewright[service,oidc]'")
     require_free_port(settings().host, settings().port)
     logs.configure()
     import uvicorn

@@ -55,6 +55,9 @@ def create(
         list[EndState] | None,
         typer.Option("--state", help="Only jobs that end in this state; repeatable. Default: all."),
     ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", help="Only jobs of this project. Default: of all.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Create a webhook and print the secret of its signatures, which cannot be shown again."""
@@ -62,7 +65,7 @@ def create(
     from tilewright.service.operations.webhooks import webhooks
 
     given = {"states": [one.value for one in state]} if state else {}
-    request = WebhookRequest.model_validate({"name": name, "url": url} | given)
+    request = WebhookRequest.model_validate({"name": name, "url": url, "project": project} | given)
     with _session("webhooks create") as session:
         made = webhooks.create_webhook(session, request)
     if as_json:

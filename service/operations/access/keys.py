@@ -11,11 +11,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from pydantic import Field
-from sqlalchemy import and_, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, and_, func, or_, select, update
+from sqlalchemy.orm import Session, joinedload
 from sqlalchemy.sql import ColumnElement
 
 from tilewright.service.errors import ConflictError, NotFoundError
+from tilewright.service.operations.access.projects import project_id
 from tilewright.service.operations.answers import Answer
 from tilewright.service.operations.caller import Caller, Ceilings, Scope
 from tilewright.service.operations.requests import KeyRequest
@@ -40,6 +41,7 @@ class KeyAnswer(Answer):
     name: str
     prefix: str = Field(description="How the token begins.", examples=["tw_Zk3Rbq"])
     scope: Scope
+    project: str = Field(description="It belongs to this one, with its jobs and schedules.", examples=["default"])
     max_trials: int | None = Field(description="Largest trial budget of a job; null: that of the settings.")
     max_seconds: float | None = Field(description="Largest time budget of a job; null: that of the settings.")
     max_open_jobs: int | None = Field(description="Most jobs queued or running at a time; null: no limit.")
@@ -65,7 +67,7 @@ class TokenOwner:
 
 
 def create_key(session: Session, request: KeyRequest) -> NewKeyAnswer:
-    """The key with its token; raises ConflictError where a key of that name is in force."""
+    """The key with its token; raises ConflictError where one of that name is in force, InvalidRequestError."""
     if _in_force(session, request.name):
         raise ConflictError(f"A key named {request.name!r} is in force; rotate or revoke it, or choose another name.")
     expires_at = None if request.expires_days is None else _now() + timedelta(days=request.expires_days)
@@ -75,12 +77,13 @@ def create_key(session: Session, request: KeyRequest) -> NewKeyAnswer:
         scope=request.scope,
         ceilings=Ceilings(request.max_trials, request.max_seconds, request.max_open_jobs),
         expires_at=expires_at,
+        project_id=project_id(session, request.project),
     )
 
 
 def keys(session: Session) -> list[KeyAnswer]:
     """Every key, by name and age, those out of force too."""
-    rows = session.scalars(select(models.ApiKey).order_by(models.ApiKey.name, models.ApiKey.id))
+    rows = session.scalars(_loaded().order_by(models.ApiKey.name, models.ApiKey.id))
     return [_answer(row) for row in rows]
 
 
@@ -93,6 +96,7 @@ def rotate_key(session: Session, name: str, grace_s: float = 0.0) -> NewKeyAnswe
         scope=Scope(old.scope),
         ceilings=Ceilings(old.max_trials, old.max_seconds, old.max_open_jobs),
         expires_at=old.expires_at,
+        project_id=old.project_id,
     )
     end = _now() + timedelta(seconds=grace_s)
     old.expires_at = min(end, old.expires_at) if old.expires_at else end
@@ -119,6 +123,33 @@ def find_key(session: Session, token: str) -> TokenOwner | None:
     return TokenOwner(caller_of(row), row.expires_at)
 
 
+def key_of_person(session: Session, name: str, scope: Scope, project: str) -> TokenOwner | None:
+    """The owner of the key that stands for a person of a provider, with these rights; None where it was revoked.
+
+    Nobody has its token: the person signs in at the provider, and its jobs and schedules belong to this key.
+    """
+    session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"key {name}", 0))))
+    row = session.scalars(
+        select(models.ApiKey).where(models.ApiKey.name == name).order_by(models.ApiKey.id.desc()).limit(1)
+    ).first()
+    if row is None:
+        _add(
+            session,
+            name=name,
+            scope=scope,
+            ceilings=Ceilings(),
+            expires_at=None,
+            project_id=project_id(session, project),
+        )
+        return key_of_person(session, name, scope, project)
+    if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= _now()):
+        return None
+    row.scope, row.project_id = scope.value, project_id(session, project)
+    session.flush()
+    touch(session, row)
+    return TokenOwner(caller_of(row), row.expires_at)
+
+
 def touch(session: Session, row: models.ApiKey) -> None:
     """Records that the key was used, at most once a minute."""
     if row.last_used_at is None or _now() - row.last_used_at > USED_EVERY:
@@ -128,7 +159,7 @@ def touch(session: Session, row: models.ApiKey) -> None:
 def caller_of(row: models.ApiKey) -> Caller:
     """The caller that uses this key."""
     ceilings = Ceilings(row.max_trials, row.max_seconds, row.max_open_jobs)
-    return Caller(f"key {row.name}", Scope(row.scope), row.id, ceilings, row.name)
+    return Caller(f"key {row.name}", Scope(row.scope), row.id, ceilings, row.name, row.project_id)
 
 
 def hash_of(token: str) -> str:
@@ -141,7 +172,9 @@ def new_token() -> str:
     return MARK + secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def _add(session: Session, *, name: str, scope: Scope, ceilings: Ceilings, expires_at: datetime | None) -> NewKeyAnswer:
+def _add(
+    session: Session, *, name: str, scope: Scope, ceilings: Ceilings, expires_at: datetime | None, project_id: int
+) -> NewKeyAnswer:
     token = new_token()
     row = models.ApiKey(
         name=name,
@@ -152,9 +185,11 @@ def _add(session: Session, *, name: str, scope: Scope, ceilings: Ceilings, expir
         max_seconds=ceilings.max_seconds,
         max_open_jobs=ceilings.max_open_jobs,
         expires_at=expires_at,
+        project_id=project_id,
     )
     session.add(row)
     session.flush()
+    session.refresh(row, ["project"])
     return NewKeyAnswer(**_answer(row).model_dump(), token=token)
 
 
@@ -167,10 +202,14 @@ def _named(session: Session, name: str) -> Sequence[models.ApiKey]:
 
 
 def _in_force(session: Session, name: str) -> Sequence[models.ApiKey]:
-    query = select(models.ApiKey).where(models.ApiKey.name == name, _is_in_force()).order_by(models.ApiKey.id)
+    query = _loaded().where(models.ApiKey.name == name, _is_in_force()).order_by(models.ApiKey.id)
     with forced(session):
         # NO KEY UPDATE: rows that refer to a key, as those of its schedules do, never stand in the way.
-        return session.scalars(query.with_for_update(key_share=True)).all()
+        return session.scalars(query.with_for_update(key_share=True, of=models.ApiKey)).all()
+
+
+def _loaded() -> Select[models.ApiKey]:
+    return select(models.ApiKey).options(joinedload(models.ApiKey.project, innerjoin=True))
 
 
 def _is_in_force() -> ColumnElement[bool]:
@@ -184,6 +223,7 @@ def _answer(row: models.ApiKey) -> KeyAnswer:
         name=row.name,
         prefix=row.prefix,
         scope=Scope(row.scope),
+        project=row.project.name,
         max_trials=row.max_trials,
         max_seconds=row.max_seconds,
         max_open_jobs=row.max_open_jobs,

@@ -34,6 +34,8 @@ class SignInProblem(StrEnum):
 
     WRONG_KEY = "wrong-key"
     TOO_OFTEN = "too-often"
+    NO_ANSWER = "no-answer"  # of an OpenID provider
+    NO_RIGHTS = "no-rights"
 
 
 def cookie_name(scheme: str) -> str:
@@ -86,8 +88,11 @@ def end_session(session: Session, session_id: str) -> None:
 def open_session(session: Session, key_token: str) -> str | None:
     """The token of a new session for the key's owner; None where no key in force has that token."""
     owner = keys.find_key(session, key_token)
-    if owner is None:
-        return None
+    return None if owner is None else session_of(session, owner)
+
+
+def session_of(session: Session, owner: TokenOwner) -> str:
+    """The token of a new session of that owner."""
     session.execute(delete(models.BrowserSession).where(models.BrowserSession.expires_at < func.now()))
     token = keys.new_token()
     ends = datetime.now(UTC) + LASTS

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import NotFoundError
+from tilewright.service.operations.access.ownership import check_owner, owner_of_job
 from tilewright.service.operations.best.publish import rates
 from tilewright.service.operations.best.results import ResultAnswer, result
 from tilewright.service.operations.caller import acting
@@ -24,15 +25,17 @@ from tilewright.tuner.outcome import Outcome
 
 
 def retract(session: Session, result_id: int, reason: str) -> ResultAnswer:
-    """The retracted result; one that is retracted already stays as it is. Raises NotFoundError.
+    """The retracted result; one that is retracted already stays as it is. Raises NotFoundError, NotOwnerError.
 
-    Was it the current one, the next best verified configuration of its study is published, where there is one.
+    Only an admin retracts what another key's job found; others claim that it is wrong, and a worker looks. Where it was
+    the current one, the next best verified configuration of its study is published, if there is one.
     """
     best = models.BestConfiguration
     query = select(best).where(best.id == result_id).options(joinedload(best.trial))
     row = session.scalars(query).one_or_none() if 0 < result_id <= MAX_ROW_ID else None
     if row is None:
         raise NotFoundError("result", str(result_id))
+    check_owner(session, "result", owner_of_job(session, row.job_id), is_shared=False)
     # Jobs that settle in the same study take turns with this: see publish_best.
     session.get_one(models.Study, row.trial.study_id, with_for_update=True, populate_existing=True)
     session.refresh(row, ["retracted_at"])

@@ -19,7 +19,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError
 from tilewright.service.operations.answers import JobAnswer, TunedFor
-from tilewright.service.operations.caller import acting
+from tilewright.service.operations.caller import acting, acting_project_id
 from tilewright.service.operations.jobs.jobs import COLUMNS, answer_of, job
 from tilewright.service.operations.jobs.turns import engine_priority, next_turn
 from tilewright.service.operations.registry import problem_row, row_hash
@@ -34,6 +34,7 @@ _IS_OPEN = text("state IN ('queued', 'running') AND NOT cancel_requested")
 _ASKED = (
     "id",
     "key_id",
+    "project_id",
     "device_model_id",
     "device_id",
     "queue",
@@ -129,7 +130,7 @@ def _adding() -> Select[Any]:
     problem: Table = models.Problem.__table__  # type: ignore[assignment]
     asked = {name: bindparam(f"asked_{name}", type_=_JOB.c[name].type) for name in _ASKED}
     twin = select(_JOB.c.id).where(_JOB.c.coalesce_hash == asked["coalesce_hash"], _IS_OPEN)
-    turns = next_turn(asked["device_model_id"], asked["key_id"]).cte("turns")
+    turns = next_turn(asked["device_model_id"], asked["key_id"], asked["project_id"]).cte("turns")
     entry_id = new_entry(asked["id"], asked["queue"], engine_priority(asked["priority"], turns.c.turn))
     entry = (
         select(problem.c.id.label("problem_id"), entry_id.label("engine_id"), turns.c.turn)
@@ -153,6 +154,7 @@ def _values(accepted: AcceptedRequest, coalesce_hash: str) -> dict[str, Any]:
     row = {
         "id": models.uuid7(),
         "key_id": who.caller.key_id if who else None,
+        "project_id": acting_project_id(),
         "device_model_id": accepted.model.id,
         "device_id": accepted.device.id if accepted.device else None,
         "queue": accepted.queue,

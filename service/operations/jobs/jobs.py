@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, and_, case, func, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
-from tilewright.service.operations.access.ownership import check_owner
+from tilewright.service.operations.access.ownership import check_owner, owner_of_job
+from tilewright.service.operations.access.projects import project_id
 from tilewright.service.operations.answers import JobAnswer, Page, TrialAnswer, TunedFor
 from tilewright.service.operations.jobs.search import matches
 from tilewright.service.operations.pages import cursor_content, cursor_of, invalid_cursor, packed_cursor, row_id_of
@@ -51,10 +52,18 @@ def job_at_revision(session: Session, job_id: uuid.UUID) -> tuple[JobAnswer, mod
 
 
 def jobs(
-    session: Session, *, state: str | None = None, search: str | None = None, limit: int = 50, cursor: str | None = None
+    session: Session,
+    *,
+    state: str | None = None,
+    search: str | None = None,
+    project: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
 ) -> Page[JobAnswer]:
-    """One page of jobs, newest first; raises InvalidRequestError for an unknown state or cursor."""
+    """One page of jobs, newest first; raises InvalidRequestError for an unknown state, project or cursor."""
     conditions = _conditions(state, search)
+    if project is not None:
+        conditions.append(models.TuningJob.project_id == project_id(session, project))
     if cursor is not None:
         conditions.append(models.TuningJob.id < _job_id_of(cursor))
     rows = _rows(session, and_(True, *conditions), limit + 1)  # noqa: FBT003 - SQL's TRUE
@@ -104,9 +113,7 @@ def cancel_job(session: Session, job_id: uuid.UUID) -> JobAnswer:
     Raises NotFoundError, NotOwnerError, and ConflictError for a job that has ended otherwise.
     """
     table = models.TuningJob
-    owner = func.coalesce(table.key_id, models.Schedule.key_id)  # a schedule's jobs belong to who made it
-    asked_by = select(owner).select_from(table).outerjoin(models.Schedule, models.Schedule.id == table.schedule_id)
-    check_owner(session, "job", session.scalar(asked_by.where(table.id == job_id)))
+    check_owner(session, "job", owner_of_job(session, job_id))
     is_queued = table.state == JobState.QUEUED
     with forced(session):
         changed = session.scalar(

@@ -1,20 +1,21 @@
 """Quotas of the keys of one name, so that no caller keeps the others out.
 
 Keys of scope admin and callers without a key have no quotas, but for a `max_open_jobs` of their own. The jobs of a
-key's schedules count as its own.
+key's schedules count as its own. Where a project has a quota, its keys have that one together, in place of the
+settings' for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import Float, Subquery, cast, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Float, Subquery, cast, func, select
+from sqlalchemy.orm import Session, aliased, joinedload
 
 from tilewright.service.errors import CeilingError
-from tilewright.service.operations.caller import Caller, Scope, acting
+from tilewright.service.operations.caller import Scope, acting
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.settings import settings
 from tilewright.service.store import models
@@ -24,47 +25,57 @@ SECONDS_OF_A_TRIAL = 2.0
 MINUTE = timedelta(minutes=1)
 
 
+@dataclass(frozen=True)
+class Share:
+    """Whose jobs and schedules count together, and how many there may be; None: as many as there are."""
+
+    whose: str  # "the key 'ci'"
+    jobs: ColumnElement[bool]
+    schedules: ColumnElement[bool]
+    max_open_jobs: int | None = None
+    max_queued_seconds: float | None = None
+    max_schedules: int | None = None
+
+
 def check_new_job(session: Session, budget_trials: int | None, budget_seconds: float | None) -> None:
-    """Raises CeilingError where the caller's key may not have one more job of this budget open."""
-    who = acting()
-    if who is None or who.caller.key_name is None:
-        return
-    most = _most_open_jobs(who.caller.scope, who.caller.ceilings.max_open_jobs)
-    if most is None:
-        return
-    keys = _locked_keys(session, who.caller)
-    open_jobs, seconds = occupied(session, keys)
-    if open_jobs >= most:
-        raise CeilingError(f"This key may have {most} jobs queued or running; wait until one ends, or cancel one.")
-    most_s, its_s = settings().queued_seconds_per_key, _seconds(budget_trials, budget_seconds)
-    if who.caller.scope is not Scope.ADMIN and open_jobs and seconds + its_s > most_s:
-        raise CeilingError(
-            f"The open jobs of this key may take {most_s:g} s together; they take up to {seconds:g} s, and this one "
-            f"{its_s:g} s. Wait until one ends, or request less."
-        )
+    """Raises CeilingError where the caller's key or its project may not have one more job of this budget open."""
+    for share in _shares_of_caller(session):
+        if share.max_open_jobs is None and share.max_queued_seconds is None:
+            continue
+        open_jobs, seconds = occupied(session, share.jobs)
+        most, most_s = share.max_open_jobs, share.max_queued_seconds
+        if most is not None and open_jobs >= most:
+            raise CeilingError(
+                f"{_capital(share.whose)} may have {most} jobs queued or running; wait until one ends, or cancel one."
+            )
+        its_s = _seconds(budget_trials, budget_seconds)
+        if most_s is not None and open_jobs and seconds + its_s > most_s:
+            raise CeilingError(
+                f"The open jobs of {share.whose} may take {most_s:g} s together; they take up to {seconds:g} s, and "
+                f"this one {its_s:g} s. Wait until one ends, or request less."
+            )
 
 
 def check_new_schedule(session: Session) -> None:
-    """Raises CeilingError where the caller's key has as many schedules as it may."""
-    who = acting()
-    if who is None or who.caller.key_name is None or who.caller.scope is Scope.ADMIN:
-        return
-    keys, most = _locked_keys(session, who.caller), settings().schedules_per_key
-    if (session.scalar(select(func.count()).where(models.Schedule.key_id.in_(keys))) or 0) >= most:
-        raise CeilingError(f"This key may have {most} schedules; delete one first.")
+    """Raises CeilingError where the caller's key or its project has as many schedules as it may."""
+    for share in _shares_of_caller(session):
+        most = share.max_schedules
+        if most is not None and (session.scalar(select(func.count()).where(share.schedules)) or 0) >= most:
+            raise CeilingError(f"{_capital(share.whose)} may have {most} schedules; delete one first.")
 
 
 def obstacle_to_fire(session: Session, key_id: UUID | None, count: int) -> str | None:
     """Why the schedule of that key may not add `count` jobs now, in a sentence."""
-    key = None if key_id is None else session.get_one(models.ApiKey, key_id)
-    most = None if key is None else _most_open_jobs(Scope(key.scope), key.max_open_jobs)
-    if key is None or most is None:
+    if key_id is None:
         return None
-    open_jobs, _ = occupied(
-        session, session.scalars(select(models.ApiKey.id).where(models.ApiKey.name == key.name)).all()
-    )
-    if open_jobs + count > most:
-        return f"Skipped: {open_jobs} jobs of the key {key.name!r} are open, and at most {most} may be at a time."
+    key = session.get_one(models.ApiKey, key_id, options=[joinedload(models.ApiKey.project)], populate_existing=True)
+    for share in _shares(session, key):
+        if share.max_open_jobs is None:
+            continue
+        open_jobs, _ = occupied(session, share.jobs)
+        if open_jobs + count > share.max_open_jobs:
+            most = share.max_open_jobs
+            return f"Skipped: {open_jobs} jobs of {share.whose} are open, and at most {most} may be at a time."
     return None
 
 
@@ -82,17 +93,16 @@ def recent_fires() -> Subquery:
     )
 
 
-def occupied(session: Session, keys: Sequence[UUID]) -> tuple[int, float]:
-    """The open jobs of these keys and of their schedules, and the seconds that they may take together."""
+def occupied(session: Session, whose: ColumnElement[bool]) -> tuple[int, float]:
+    """The open jobs among `whose`, and the seconds that they may take together."""
     job, schedule, longest_s = models.TuningJob, models.Schedule, settings().max_seconds
     of_trials = cast(job.budget_trials, Float) * SECONDS_OF_A_TRIAL
     seconds = func.least(func.coalesce(job.budget_seconds, of_trials, longest_s), longest_s)
-    owner = func.coalesce(job.key_id, schedule.key_id)
     row = session.execute(
         select(func.count(), func.coalesce(func.sum(seconds), 0.0))
         .select_from(job)
         .outerjoin(schedule, schedule.id == job.schedule_id)
-        .where(job.state.in_(OPEN), owner.in_(keys))
+        .where(job.state.in_(OPEN), whose)
     ).one()
     return row[0], row[1]
 
@@ -103,12 +113,42 @@ def _seconds(trials: int | None, seconds: float | None) -> float:
     return min(longest_s, of_trials if seconds is None else seconds)
 
 
-def _most_open_jobs(scope: Scope, own: int | None) -> int | None:
-    return settings().open_jobs_per_key if own is None and scope is not Scope.ADMIN else own
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
-def _locked_keys(session: Session, caller: Caller) -> Sequence[UUID]:
-    """All keys of the caller's name, since it may have been rotated; locked, so that its requests take turns."""
-    key = models.ApiKey
-    same = select(key.id).where(key.name == caller.key_name).order_by(key.id)
-    return session.scalars(same.with_for_update(key_share=True)).all()
+def _shares_of_caller(session: Session) -> list[Share]:
+    """Those of the present caller; its keys and a project with quotas are locked, so that its requests take turns."""
+    who = acting()
+    if who is None or who.caller.key_id is None:
+        return []
+    same = select(models.ApiKey.id).where(models.ApiKey.name == who.caller.key_name).order_by(models.ApiKey.id)
+    if who.caller.scope is Scope.ADMIN and who.caller.ceilings.max_open_jobs is None:
+        return []
+    session.scalars(same.with_for_update(key_share=True)).all()
+    loaded = [joinedload(models.ApiKey.project)]
+    key = session.get_one(models.ApiKey, who.caller.key_id, options=loaded, populate_existing=True)
+    shares = _shares(session, key)
+    if len(shares) > 1:
+        project = select(models.Project.id).where(models.Project.id == key.project_id)
+        session.scalars(project.with_for_update(key_share=True)).all()
+    return shares
+
+
+def _shares(session: Session, key: models.ApiKey) -> list[Share]:
+    """That of all keys of its name, since it may have been rotated, and that of its project where this has a quota."""
+    job, schedule, project, own = models.TuningJob, models.Schedule, key.project, settings()
+    keys = session.scalars(select(models.ApiKey.id).where(models.ApiKey.name == key.name)).all()
+    quotas = (project.max_open_jobs, project.max_queued_seconds, project.max_schedules)
+    is_limited = Scope(key.scope) is not Scope.ADMIN
+    jobs = own.open_jobs_per_key if is_limited and project.max_open_jobs is None else None
+    seconds = own.queued_seconds_per_key if is_limited and project.max_queued_seconds is None else None
+    schedules = own.schedules_per_key if is_limited and project.max_schedules is None else None
+    owner = func.coalesce(job.key_id, schedule.key_id)
+    ceiling = jobs if key.max_open_jobs is None else key.max_open_jobs
+    whose = f"the key {key.name!r}"
+    shares = [Share(whose, owner.in_(keys), schedule.key_id.in_(keys), ceiling, seconds, schedules)]
+    if is_limited and any(quota is not None for quota in quotas):
+        own_jobs, own_schedules = job.project_id == project.id, schedule.project_id == project.id
+        shares.append(Share(f"the project {project.name!r}", own_jobs, own_schedules, *quotas))
+    return shares

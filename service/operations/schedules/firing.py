@@ -257,9 +257,10 @@ def _add_job(session: Session, schedule: models.Schedule, problem_id: int, fire_
         budget_seconds=schedule.budget_seconds,
         budget_target_ms=schedule.budget_target_ms,
         priority=schedule.priority,
-        turn=session.scalar(next_turn(schedule.device_model_id, schedule.key_id)),
+        turn=session.scalar(next_turn(schedule.device_model_id, schedule.key_id, schedule.project_id)),
         schedule_id=schedule.id,
         fire_at=fire_at,
+        project_id=schedule.project_id,
     )
     session.add(job)
     session.flush()

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError
 from tilewright.service.operations.access.ownership import check_owner
+from tilewright.service.operations.access.projects import project_id
 from tilewright.service.operations.answers import FireAnswer, JobAnswer, Page, ScheduleAnswer, TunedFor
-from tilewright.service.operations.caller import acting
+from tilewright.service.operations.caller import acting, acting_project_id
 from tilewright.service.operations.jobs.jobs import OPEN, job
 from tilewright.service.operations.jobs.quotas import check_new_schedule, obstacle_to_fire
 from tilewright.service.operations.jobs.request import check_budget_ceilings
@@ -66,6 +67,7 @@ def create_schedule(session: Session, request: ScheduleRequest) -> ScheduleAnswe
         .values(
             **checked.columns,
             key_id=who.caller.key_id if who else None,
+            project_id=acting_project_id(),
             next_at=checked.times.after(now) if request.enabled else None,
         )
         .on_conflict_do_nothing()
@@ -118,9 +120,9 @@ def _add_problems(session: Session, schedule_id: int, problem_ids: Sequence[int]
     session.flush()
 
 
-def schedules(session: Session) -> list[ScheduleAnswer]:
-    """Every schedule, by name."""
-    return _answers(session, true())
+def schedules(session: Session, project: str | None = None) -> list[ScheduleAnswer]:
+    """Every schedule, or those of one project, by name; raises InvalidRequestError for an unknown one."""
+    return _answers(session, true() if project is None else models.Schedule.project_id == project_id(session, project))
 
 
 def schedule(session: Session, schedule_id: int) -> ScheduleAnswer:

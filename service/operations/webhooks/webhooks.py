@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import CeilingError, ConflictError, NotFoundError
+from tilewright.service.operations.access.projects import project_id
 from tilewright.service.operations.answers import Answer, Page
 from tilewright.service.operations.pages import invalid_cursor, ordering
 from tilewright.service.operations.requests import WebhookRequest
@@ -43,6 +44,7 @@ class WebhookAnswer(Answer):
     states: list[str] = Field(
         description="It gets a message for jobs that end in one of these.", examples=[["done", "failed"]]
     )
+    project: str | None = Field(description="It gets messages for jobs of this project alone; null: of all.")
     created_at: datetime
     waiting: int = Field(description="Messages not yet delivered.")
     failed: int = Field(description="Messages given up after the last attempt.")
@@ -81,13 +83,14 @@ def create_webhook(session: Session, request: WebhookRequest) -> NewWebhookAnswe
             url=request.url,
             secret=MARK + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode(),
             states=list(dict.fromkeys(request.states)),
+            project_id=None if request.project is None else project_id(session, request.project),
         )
         .on_conflict_do_nothing()
         .returning(models.Webhook.id)
     )
     if row_id is None:
         raise ConflictError(f"There is a webhook named {request.name!r}; delete it first, or choose another name.")
-    row = session.get_one(models.Webhook, row_id)
+    row = session.get_one(models.Webhook, row_id, options=[joinedload(models.Webhook.project)])
     return NewWebhookAnswer(**_answer(row, {}).model_dump(), secret=row.secret)
 
 
@@ -98,7 +101,9 @@ def webhooks(session: Session) -> list[WebhookAnswer]:
         select(delivery.webhook_id, delivery.state, func.count()).group_by(delivery.webhook_id, delivery.state)
     )
     counts = {(webhook_id, state): count for webhook_id, state, count in counted}
-    rows = session.scalars(select(models.Webhook).order_by(models.Webhook.name))
+    rows = session.scalars(
+        select(models.Webhook).options(joinedload(models.Webhook.project)).order_by(models.Webhook.name)
+    )
     return [_answer(row, {state: counts.get((row.id, state), 0) for state in DeliveryState}) for row in rows]
 
 
@@ -169,6 +174,7 @@ def announce(session: Session, job_id: uuid.UUID) -> None:
         select(hook.id)
         .join(job, type_coerce(job.state, String) == func.any(hook.states))
         .where(job.id == job_id, job.state.in_(ENDED))
+        .where(hook.project_id.is_(None) | (hook.project_id == job.project_id))
     ).all()
     if listening:
         made = [{"id": models.uuid7(), "webhook_id": hook_id, "job_id": job_id} for hook_id in listening]
@@ -188,6 +194,7 @@ def _answer(row: models.Webhook, counts: Mapping[DeliveryState, int]) -> Webhook
         name=row.name,
         url=row.url,
         states=row.states,
+        project=row.project.name if row.project else None,
         created_at=row.created_at,
         waiting=counts.get(DeliveryState.WAITING, 0),
         failed=counts.get(DeliveryState.FAILED, 0),

@@ -1,6 +1,6 @@
 """The tables. Results are keyed by device model, problem and environment; older ones are kept, not overwritten."""
 
-from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession
+from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession, Project
 from tilewright.service.store.models.claims import Claim, ClaimState
 from tilewright.service.store.models.comparisons import Comparison
 from tilewright.service.store.models.declarative import Base, uuid7
@@ -48,6 +48,7 @@ __all__ = [
     "Overlap",
     "Predictor",
     "Problem",
+    "Project",
     "SavedView",
     "Schedule",
     "ScheduleFire",

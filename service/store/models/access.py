@@ -12,6 +12,22 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from tilewright.service.store.models.declarative import Base, uuid7
 
 
+class Project(Base):
+    """A team's share of the service: its keys, with their jobs and schedules, and quotas of all of them together.
+
+    None: each key has the quotas of the settings.
+    """
+
+    __tablename__ = "projects"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    max_open_jobs: Mapped[int | None]
+    max_queued_seconds: Mapped[float | None]
+    max_schedules: Mapped[int | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 class ApiKey(Base):
     """A key: its hash, what it may do until when, and its ceilings (None: those of the settings)."""
 
@@ -29,6 +45,9 @@ class ApiKey(Base):
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), server_default="1")
+
+    project: Mapped[Project] = relationship(lazy="raise")
 
 
 class BrowserSession(Base):

@@ -62,6 +62,7 @@ class TuningJob(Base):
         CheckConstraint("priority BETWEEN 0 AND 9", name="priority_is_a_digit"),
         CheckConstraint("budget_trials > 0 OR budget_seconds > 0 OR budget_target_ms > 0", name="has_a_budget"),
         Index(None, "state", "created_at"),
+        Index(None, "project_id", "id"),
         # Two identical requests at the same moment: the second finds the first one's row instead of adding another.
         Index(
             "uq_tuning_jobs_open_coalesce_hash",
@@ -117,6 +118,7 @@ class TuningJob(Base):
     schedule_id: Mapped[int | None] = mapped_column(ForeignKey("schedules.id", ondelete="SET NULL"))
     fire_at: Mapped[datetime | None]  # the due time of the schedule that it was made for
     key_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("api_keys.id"))  # that asked for it
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), server_default="1")  # of that key
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

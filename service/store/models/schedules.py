@@ -79,6 +79,7 @@ class Schedule(Base):
     next_at: Mapped[datetime | None]
     last_fire_at: Mapped[datetime | None]  # newest due time dealt with; run now leaves it alone
     key_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("api_keys.id"))  # that made it
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"), server_default="1")  # of that key
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     device_model: Mapped[DeviceModel] = relationship(lazy="raise")

@@ -9,6 +9,7 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tilewright.service.store.models.access import Project
 from tilewright.service.store.models.declarative import Base, by_value, uuid7
 
 
@@ -30,7 +31,10 @@ class Webhook(Base):
     url: Mapped[str]
     secret: Mapped[str]  # as it is: a signature needs it, a hash would not do
     states: Mapped[list[str]]
+    project_id: Mapped[int | None] = mapped_column(ForeignKey("projects.id"))  # None: it hears of all projects' jobs
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    project: Mapped[Project | None] = relationship(lazy="raise")
 
 
 class WebhookDelivery(Base):

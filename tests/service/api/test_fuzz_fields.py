@@ -44,7 +44,7 @@ ANSWERS = {"cancel_job": 409, "retry_trials": 409, "retry_delivery": 404, "open_
 """What the right request is answered with where that is a refusal: the job is done, no trial failed, no message was, no
 table is there."""
 
-NAMED = frozenset({"create_key", "create_schedule", "create_webhook"})
+NAMED = frozenset({"create_key", "create_project", "create_schedule", "create_webhook"})
 """Whose names must differ."""
 
 
@@ -60,7 +60,7 @@ class Seeded:
     def operation(self, method: str, template: str) -> Operation:
         described = DOCUMENT["paths"][template][method]
         name = described["operationId"]
-        named = {"/v1/keys": "key", "/problem": "not-found"}.get(template[:8], "hook")
+        named = {"/v1/keys": "key", "/v1/proj": "default", "/problem": "not-found"}.get(template[:8], "hook")
         path = self.path | {"name": named}
         body = self.exported if name == "import_results" else BODIES.get(name)
         return Operation(name, method.upper(), template, tuple(described.get("parameters", ())), path, body)

@@ -232,6 +232,22 @@ def test_the_last_step_of_the_tables_is_reverted_and_everything_else_stays(run, 
     assert [one["name"] for one in run("keys", "list", "--json").json["items"]] == ["ci"]
 
 
+def test_a_project_is_created_changed_and_listed_with_its_keys(run, use_database, empty_database_url):
+    use_database(empty_database_url)
+    assert run("db", "upgrade").status == 0
+    made = run("projects", "create", "vision", "--max-open-jobs", "3", "--max-schedules", "2", "--json").json
+    assert (made["name"], made["max_open_jobs"], made["max_queued_seconds"]) == ("vision", 3, None)
+    changed = run("projects", "set", "vision", "--max-schedules", "0", "--max-queued-seconds", "60", "--json").json
+    assert (changed["max_open_jobs"], changed["max_queued_seconds"], changed["max_schedules"]) == (3, 60, None)
+    assert run("keys", "create", "v", "--project", "vision").status == 0
+    assert [one["project"] for one in run("keys", "list", "--json").json["items"]] == ["vision"]
+    listed = run("projects").out
+    for words in ("vision", "0 of 3", "at most 60", "default"):
+        assert words in listed, words
+    refused = run("keys", "create", "w", "--project", "nobody")
+    assert (refused.status, "known: default, vision" in refused.err) == (2, True)
+
+
 def test_a_password_in_the_address_is_not_shown(run, use_database):
     use_database("postgresql://me:se%20cret@db.example/tw")
     assert run("db", "url").out == "postgresql://me:***@db.example/tw\n"

@@ -54,6 +54,17 @@ def test_a_certificate_that_cannot_be_used_ends_it(run, command, monkeypatch, tm
     assert "TILEWRIGHT_TLS_CERTIFICATE" in ran.err
 
 
+@pytest.mark.usefixtures("local")
+def test_a_provider_without_the_library_for_it_ends_it_and_says_what_to_install(run, monkeypatch):
+    given = {"OIDC_ISSUER": "https://login.example", "OIDC_CLIENT_ID": "tilewright", "OIDC_RIGHTS": "*=read"}
+    for name, value in (given | {"REQUIRE_KEYS": "true", "PUBLIC_URL": "https://tiles.example"}).items():
+        monkeypatch.setenv(f"TILEWRIGHT_{name}", value)
+    settings.cache_clear()
+    monkeypatch.setattr("tilewright.service.cli.commands.serve.find_spec", lambda _name: None)
+    ran = run("serve")
+    assert (ran.status, "pip install 'tilewright[service,oidc]'" in ran.err) == (1, True)
+
+
 def test_with_a_certificate_it_speaks_https_and_its_cookies_are_for_https(fleet, tmp_path):
     certificate, port = certificate_of("localhost", tmp_path), free_port()
     fleet.start_api(port, TILEWRIGHT_TLS_CERTIFICATE=str(certificate), TILEWRIGHT_REQUIRE_KEYS="true")

@@ -13,6 +13,7 @@ def test_keys_imports_and_changes_are_shown_to_an_admin(commit, as_key):
 
     commit(make)
     shown = as_key(Scope.ADMIN, "/access").text
+    assert "Queued seconds" in shown
     for words in ("k-admin", "✓ in force", "gemm m=256,n=100,k=784 float32", "POST /v1/jobs", "1 in tuning jobs"):
         assert words in shown, words
 

@@ -232,5 +232,5 @@ def test_refusals_beyond_those_that_may_be_held_end_their_connection(monkeypatch
         await asyncio.gather(*map(held.hold, errors))
         return ["Connection" in error.headers for error in errors]
 
-    assert asyncio.run(refuse("aaaa")) == [False, False, False, True]
+    assert asyncio.run(refuse("aaaaaa")) == [False] * 5 + [True]
     assert asyncio.run(refuse("aaabbbccc")) == [False] * 7 + [True, True]

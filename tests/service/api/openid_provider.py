@@ -1,0 +1,117 @@
+"""A small OpenID provider on a loopback port: discovery, authorize, token with PKCE, keys; what it says can be bent."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+CLIENT, SECRET = "tilewright", "a secret: of the client"
+
+
+class OpenIDProvider(ThreadingHTTPServer):
+    """The provider. `claims` go into tokens; `bend` changes a token before it is signed."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.issuer = f"http://127.0.0.1:{self.server_address[1]}"
+        self.keys = [RSAKey.generate_key(2048, {"kid": "first"})]
+        self.claims: dict[str, Any] = {"sub": "alice", "groups": ["vision"]}
+        self.bend = lambda claims: claims
+        self.signed_by, self.algorithm = None, "RS256"
+        self.has_secret = True
+        self.codes: dict[str, dict[str, str]] = {}
+
+    def authorized(self, address: str) -> str:
+        """Where the browser is sent back to once its person has agreed."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+        assert (asked["response_type"], asked["client_id"]) == ("code", CLIENT)
+        assert asked["code_challenge_method"] == "S256"
+        assert "openid" in asked["scope"].split()
+        code = secrets.token_urlsafe(16)
+        self.codes[code] = asked
+        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state'], 'iss': self.issuer})}"
+
+    def token(self, form: dict[str, str], authorization: str | None) -> tuple[int, dict[str, Any]]:
+        """The answer of the token endpoint; each code counts once."""
+        asked = self.codes.pop(form.get("code", ""), None)
+        named = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        proof = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(proof).decode().rstrip("=")
+        if authorization not in ({f"Basic {named}"} if self.has_secret else {None}):
+            return 401, {"error": "invalid_client"}
+        is_right = asked and asked["code_challenge"] == challenge and asked["redirect_uri"] == form["redirect_uri"]
+        if not is_right:
+            return 400, {"error": "invalid_grant"}
+        now = int(time.time())
+        claims = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 300, "nonce": asked["nonce"]}
+        key = self.signed_by or self.keys[0]
+        header = {"alg": self.algorithm, "kid": key.kid}
+        token = jwt.encode(header, self.bend(claims | self.claims), key, algorithms=[self.algorithm])
+        return 200, {"access_token": "x", "token_type": "Bearer", "id_token": token}
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: OpenIDProvider
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/authorize?"):  # its person agrees to everything
+            self.send_response(302)
+            self.send_header("Location", self.server.authorized(self.path))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        issuer = self.server.issuer
+        documents = {
+            "/.well-known/openid-configuration": {
+                "issuer": issuer,
+                "authorization_endpoint": f"{issuer}/authorize",
+                "token_endpoint": f"{issuer}/token",
+                "jwks_uri": f"{issuer}/keys",
+            },
+            "/keys": {"keys": [key.as_dict(private=False) for key in self.server.keys]},
+        }
+        found = documents.get(self.path)
+        self._say(200 if found else 404, found or {})
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        fields = {name: values[0] for name, values in form.items()}
+        self._say(*self.server.token(fields, self.headers.get("Authorization")))
+
+    def _say(self, status: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def openid_provider() -> Iterator[OpenIDProvider]:
+    """A provider that runs."""
+    with OpenIDProvider() as provider:
+        thread = threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield provider
+        finally:
+            provider.shutdown()
+            thread.join()
