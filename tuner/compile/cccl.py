@@ -16,6 +16,8 @@ USUAL = ("/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")),
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<((?:cub|cuda|nv|thrust)/[^>\n]+)>", re.MULTILINE)
 _MISSING = re.compile(r'(?:cannot|could not) open source file "(?:cub|cuda|nv|thrust)/')
 _IN_THRUST = re.compile(r"^\S*/thrust/\S+\(\d+\): (?:catastrophic )?error", re.MULTILINE)
+_PARTS = re.compile(r"^#[ \t]*include <cub/[^>\n]+>", re.MULTILINE)
+_ALLOCATOR = "cub/util_allocator.cuh"
 _VERSION = re.compile(r"^#define ((?:CCCL|CUB|CUDA)_VERSION) (\d+)", re.MULTILINE)
 _VERSION_FILES = ("cuda/std/__cccl/version.h", "cub/version.cuh", "cuda.h")
 
@@ -44,10 +46,16 @@ def version() -> str:
 
 
 @cache
-def host_headers() -> dict[str, str]:
-    """Nothing in place of what CUB has for the host alone, which `<cub/cub.cuh>` includes and NVRTC refuses."""
-    found = (path for folder in folders()[:1] for path in sorted((folder / "cub" / "device").glob("*.cuh")))
-    return dict.fromkeys([*(f"cub/device/{path.name}" for path in found), "cub/util_allocator.cuh"], "\n")
+def own_headers() -> dict[str, str]:
+    """Headers by name to take in place of CUB's: of what it has for the host alone nothing is left.
+
+    `<cub/cub.cuh>` includes all of that, and that of CCCL 3.5 refuses NVRTC altogether.
+    """
+    base = folders()[0] if folders() else Path()
+    umbrella = base / "cub" / "cub.cuh"
+    parts = _PARTS.findall(umbrella.read_text(errors="replace")) if umbrella.is_file() else []
+    devices = [f"cub/device/{path.name}" for path in sorted((base / "cub" / "device").glob("*.cuh"))]
+    return dict.fromkeys([*devices, _ALLOCATOR], "\n") | {"cub/cub.cuh": "".join(f"{part}\n" for part in parts)}
 
 
 def remedy(source: str, log: str) -> str:

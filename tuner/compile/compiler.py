@@ -46,7 +46,7 @@ def compile_nvrtc(
     options += [f"-I{folder}" for folder in folders]
     headers = std_headers.given_headers(source, has_toolkit=bool(folders))
     if uses_cccl:
-        headers |= cccl.host_headers()
+        headers |= cccl.own_headers()
     if "__int128" in source:
         options.append("--device-int128")
     ahead = std_headers.prelude(source)

@@ -63,7 +63,7 @@ def toolkit(tmp_path, monkeypatch):
     monkeypatch.setattr(cccl, "library_folders", lambda: iter(()))
     monkeypatch.setattr(cccl, "header_folders", lambda: ())
     monkeypatch.setattr(nvrtc, "header_folders", lambda: ())
-    functions = (cccl.folders, cccl.version, cccl.host_headers)
+    functions = (cccl.folders, cccl.version, cccl.own_headers)
     for function in functions:
         function.cache_clear()
     yield tmp_path / "include"
@@ -99,6 +99,20 @@ def test_headers_are_found_beside_those_of_the_target_and_without_a_folder_of_th
     put_version(toolkit.parent / "targets" / "sbsa-linux" / "include", 101700)
     assert cccl.folders() == (toolkit.parent / "targets" / "sbsa-linux" / "include",)
     assert cccl.version() == "CUB 101700"
+
+
+@needs_nvrtc
+def test_the_whole_of_cub_is_its_parts_for_the_device_even_where_it_refuses_nvrtc(toolkit):
+    put_version(toolkit / "cccl", 300500)
+    (toolkit / "cccl" / "cub" / "device").mkdir()
+    (toolkit / "cccl" / "cub" / "device" / "host.cuh").write_text("#error host\n")
+    (toolkit / "cccl" / "cub" / "part.cuh").write_text("#define PART 1\n")
+    parts = (
+        "#error no NVRTC\n#include <cub/part.cuh>\n#include <cub/device/host.cuh>\n#include <cub/util_allocator.cuh>\n"
+    )
+    (toolkit / "cccl" / "cub" / "cub.cuh").write_text(parts)
+    source = "#include <cub/cub.cuh>\n__global__ void k(int* x) { *x = PART; }"
+    assert compile_nvrtc(source, {}, "sm_90", "k").cubin
 
 
 @needs_nvrtc
