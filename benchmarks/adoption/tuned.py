@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.errors import TrialFailure, TunerError, first_error
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError, checked_samples
 from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
@@ -145,6 +146,7 @@ def row_of(script: Script, call: Row, gpu: Gpu, options: argparse.Namespace, lim
         ours_s = time.monotonic() - begun
         row |= {"shape": ours.problem.stated_shape, "dtype": ours.problem.dtype, "space": len(ours.space)}
         row |= {"trials": len(trials), "stopped_by": result.stopped_by, "prepared_s": prepared_s, "ours_s": ours_s}
+        row |= failures(trials)
         if result.best is not None:
             row |= {"ours": result.best.configuration.as_json(), "ours_in_finals_ms": result.best.time_ms}
         capability = "".join(map(str, gpu.device.model.limits.compute_capability))
@@ -161,6 +163,13 @@ def row_of(script: Script, call: Row, gpu: Gpu, options: argparse.Namespace, lim
         return row | beside(ours, result.best.configuration, theirs["fastest"])
     finally:
         ours.bench.close()
+
+
+def failures(trials: Sequence[Trial]) -> Row:
+    """How many of ours were not measured, by outcome, and why the first was not."""
+    failed = [trial.evaluation for trial in trials if trial.evaluation.time_ms is None]
+    counts = Counter(one.outcome.value for one in failed)
+    return {"ours_failed": counts} | ({"ours_first_failure": first_error(failed[0].log)[:300]} if failed else {})
 
 
 def fixed(ours: Ours, values: dict[str, list[Any]]) -> dict[str, Any]:

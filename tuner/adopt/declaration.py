@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.kernels.dtypes import UNIT_ROUNDOFF
+from tilewright.kernels.reference import TOLERANCE
 from tilewright.tuner.adopt.phrases import (
     BY_ANSWER,
+    BY_COMPUTED,
     BY_PARTS,
     BY_VERIFY,
     FAULT,
@@ -26,9 +28,6 @@ from tilewright.tuner.adopt.sizes import axes_of, axis_at, is_for_any_size, shap
 from tilewright.tuner.adopt.source import Arguments, macro_of, origin_of
 
 Record = Mapping[str, Any]
-
-_TOLERANCES = {"float64": 1e-12, "float16": 2**-10, "bfloat16": 2**-7}
-"""Those of results without a reference, beside 1e-5 (docs/adding-a-kernel.md)."""
 
 
 class Declaration:
@@ -151,8 +150,9 @@ class Declaration:
     def _answer(self) -> list[str]:
         """`reference` and `check`; none where nobody says what is right. Without an `atol` the tolerance is our own."""
         record, names = self._record, self._arguments.names
+        tolerance = TOLERANCE.get(self._dtype, 1e-5)
         if not self._has_answer:
-            parts, tolerance = ", ".join(map(quoted, self.parts)), _TOLERANCES.get(self._dtype, 1e-5)
+            parts = ", ".join(map(quoted, self.parts))
             return [BY_PARTS.format(parts=parts, tolerance=tolerance)] if parts else []
         if record["atol"] is None:
             return [self._results()]
@@ -166,7 +166,8 @@ class Declaration:
             answer = "answer" if record["answer"] is not None else "None"
             call = f"{record['verify']}({answer}, results{atol})"
             return [reference, BY_VERIFY.format(names=listed, call=call)]
-        return [reference, BY_ANSWER.format(names=listed, atol=record["atol"])]
+        phrase = BY_COMPUTED if record.get("answer_run") else BY_ANSWER
+        return [reference, phrase.format(names=listed, atol=record["atol"], tolerance=tolerance)]
 
     def _results(self) -> str:
         """A reference of the outputs by name: what the program computed, or left as it was."""
@@ -287,7 +288,7 @@ class Declaration:
     @property
     def knows_shared_bytes(self) -> bool:
         """Whether the static shared memory of the source could be told."""
-        return self._arguments.static_shared_bytes is not None
+        return self._arguments.static_shared_bytes is not None and not self._arguments.has_untold_shared
 
     def _functions(self, inputs: str, answer: Sequence[str]) -> list[str]:
         lines = (["inputs=inputs,"] if inputs else []) + self._judges(answer)

@@ -22,6 +22,7 @@ from tilewright.tuner.kernel_check.parameters import parameters_of
 _GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
 _UNGUARDED = r"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()[^\n]*"
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b[^\n]*", re.MULTILINE)
+_OF_A_CLASS = re.compile(r"__shared__[^;]*::")  # such as CUB's TempStorage
 _UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll[ \t(]+(\w*loop_unroll_factor\w*)\)?[ \t]*$", re.MULTILINE)
 
 
@@ -158,7 +159,9 @@ class Arguments:
         self._text, self._body = text, _body_of(text, entry)
         plain = [name for name, values in record["parameters"].items() if macro_of(name, values) == name]
         posed = record.get("posed", {})
-        shared = static_shared_bytes(_body_of(source, entry), source, [*plain, *posed])
+        body = _body_of(source, entry)
+        self.has_untold_shared = source.count("__shared__") > body.count("__shared__") or bool(_OF_A_CLASS.search(body))
+        shared = static_shared_bytes(body, source, [*plain, *posed])
         for name in posed if shared else ():
             shared = re.sub(rf"\bc\.{name}\b", f'p.shape["{name}"]', str(shared))
         self.static_shared_bytes = shared

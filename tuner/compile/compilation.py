@@ -18,7 +18,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import without_functions
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import signature
-from tilewright.tuner.compile import nvrtc, std_headers
+from tilewright.tuner.compile import cccl, nvrtc, std_headers
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.outcome import Resources
 
@@ -85,6 +85,8 @@ class Compilation:
         options = {"nvrtc": NVRTC_OPTIONS, "pycuda": NVCC_OPTIONS, "triton": self.signature}[self.compiler]
         if self.compiler == "nvrtc" and (given := std_headers.fingerprint(self.source)):
             facts.append(given)
+        if self.compiler == "nvrtc" and cccl.is_used(self.source):
+            facts.append(cccl.version())
         text = json.dumps([*facts, compiler_version(self.compiler), (*options, *self.flags)])
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from tilewright.tuner.compile import nvrtc, std_headers
+from tilewright.tuner.compile import cccl, nvrtc, std_headers
 from tilewright.tuner.compile.compilation import (
     NVRTC_OPTIONS,
     Compilation,
@@ -40,9 +40,13 @@ def compile_nvrtc(
     options = [f"--gpu-architecture={arch}", *NVRTC_OPTIONS]
     options += [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     options += flags
-    folders = nvrtc.header_folders() if std_headers.SYSTEM_INCLUDE.search(source) else ()
+    uses_cccl = cccl.is_used(source)
+    of_toolkit = nvrtc.header_folders() if std_headers.SYSTEM_INCLUDE.search(source) else ()
+    folders = cccl.folders() if uses_cccl else of_toolkit
     options += [f"-I{folder}" for folder in folders]
     headers = std_headers.given_headers(source, has_toolkit=bool(folders))
+    if uses_cccl:
+        headers |= cccl.own_headers()
     if "__int128" in source:
         options.append("--device-int128")
     ahead = std_headers.prelude(source)
@@ -58,7 +62,8 @@ def compile_nvrtc(
             text = f'{std_headers.OVERLOADS}{ahead}#line 1 "kernel.cu"\n{source}'
             cubin, log = _by_nvrtc(text, options, template, headers)
     except nvrtc.NvrtcError as error:
-        raise TrialFailure(Outcome.COMPILE_FAILED, str(error)[:_LOG_CHARACTERS]) from error
+        log = f"{cccl.remedy(source, str(error))}{error}"
+        raise TrialFailure(Outcome.COMPILE_FAILED, log[:_LOG_CHARACTERS]) from error
     compile_ms = (time.perf_counter() - start) * 1e3
     return Compiled(cubin, read_resources(log, symbol_of(cubin, entry)), log[:_LOG_CHARACTERS], compile_ms)
 

@@ -15,6 +15,9 @@ KEEP_STACK_LIMIT = "--modify-stack-limit=false"
 """NVRTC otherwise lifts the limit of this process while it compiles, and leaves it lifted after a catastrophic error,
 such as a header that is missing. A process started then has threads of 2 MiB, which OpenBLAS overflows."""
 
+SETTINGS = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
+"""Variables that name the folder of a CUDA toolkit."""
+
 
 class NvrtcError(Exception):
     """The source did not compile; the message is the compiler's log."""
@@ -75,7 +78,7 @@ def library_folders() -> Iterator[Path]:
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or ()) if spec else ():
         yield from sorted(Path(root).glob("*/lib"), reverse=True)
-    for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
+    for variable in SETTINGS:
         if os.environ.get(variable):
             yield Path(os.environ[variable]) / "lib64"
     yield Path("/usr/local/cuda/lib64")

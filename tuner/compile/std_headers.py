@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
+
+from tilewright.tuner.compile import cccl
 
 _LIMITS = """
 #define CHAR_BIT 8
@@ -97,18 +100,22 @@ _WORDS = {line.split()[1]: line for line in _LIMITS.strip().splitlines()} | {
     name: f"typedef {kind} {name};" for name, kind in _TYPES.items()
 }
 
+_OF_CCCL = "".join(f"#include <cuda/std/{name}>\n" for name in ("climits", "cfloat", "cmath", "cstdint"))
+"""The same words as headers of CUB's define them under NVRTC, where 64 bits are a `long long`: they come first then."""
+
 _ONE = "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10 log1p"
 _ONE += " log2 logb nearbyint rint round sin sinh sqrt tan tanh tgamma trunc isfinite isinf isnan signbit"
 _MORE = (
     "atan2 copysign fdim fmax fmin fmod fma hypot nextafter pow remainder frexp ldexp modf scalbn ilogb lrint lround"
 )
 
+_STD_TYPES = " ".join(f"typedef {kind} {name};" for name, kind in _TYPES.items() if name.endswith("_t"))
 _STD = f"""
 #pragma once
 namespace std {{
 {" ".join(f"using ::{name};" for name in f"{_ONE} {_MORE} abs".split())}
 using ::size_t; using ::ptrdiff_t; typedef decltype(nullptr) nullptr_t;
-{" ".join(f"typedef {kind} {name};" for name, kind in _TYPES.items() if name.endswith("_t"))}
+{_STD_TYPES}
 using ::memcpy; using ::memset;
 template <class T> __device__ __host__ constexpr const T& min(const T& a, const T& b) {{ return b < a ? b : a; }}
 template <class T> __device__ __host__ constexpr const T& max(const T& a, const T& b) {{ return a < b ? b : a; }}
@@ -242,7 +249,8 @@ def prelude(source: str) -> str:
     named = set(_MENTIONED.findall(source))
     if named:
         named -= {name for found in _DEFINED.findall(source) for name in found}
-    listed = [_WORDS[name] for name in sorted(named | _needed_by(named))]
+    words = sorted(named | _needed_by(named))
+    listed = [_beside_cccl(words)] if words and cccl.is_used(source) else [_WORDS[name] for name in words]
     if _STD_NAME.search(source):
         listed.append(f'#include "{_ALL}"')
     return "".join(f"{line}\n" for line in listed)
@@ -253,14 +261,29 @@ def _needed_by(names: set[str]) -> set[str]:
     return {word for name in names for word in _MENTIONED.findall(_WORDS[name])} - names
 
 
+def _beside_cccl(words: Iterable[str]) -> str:
+    """Definitions of words that CCCL's headers leave undefined, after what they define."""
+    own = [name for name in words if not re.fullmatch(r"u?int\w+_t", name)]
+    guarded = "".join(_guarded(name) if name not in _TYPES else f"{_WORDS[name]}\n" for name in own)
+    return f"{_OF_CCCL}{guarded}"
+
+
+def _guarded(name: str) -> str:
+    return f"#ifndef {name}\n{_WORDS[name]}\n#endif\n"
+
+
 @cache
-def _headers(*, has_toolkit: bool) -> dict[str, str]:
+def _headers(*, has_toolkit: bool, has_cccl: bool) -> dict[str, str]:
     """The text of each header by the name that a source includes it by; of CUDA's own too where no toolkit is here."""
-    words = "".join(f"#ifndef {name}\n{line}\n#endif\n" for name, line in _WORDS.items() if line.startswith("#"))
-    types = "".join(f"{line}\n" for line in _WORDS.values() if not line.startswith("#"))
+    words = "".join(_guarded(name) for name in _WORDS if name not in _TYPES)
+    types = "".join(f"{_WORDS[name]}\n" for name in _TYPES)
     one = f'#include "{_ALL}"\n'
     names = [f"{name}.h" for name in _C] + [f"c{name}" for name in _C] + [*_CPP]
-    made = {_ALL: f"#pragma once\n{words}{types}{_STD}"} | dict.fromkeys(names, one)
+    text = f"#pragma once\n{words}{types}{_STD}"
+    if has_cccl:
+        std_types = " ".join(f"using ::{name};" for name in _TYPES if name.endswith("_t"))
+        text = f"#pragma once\n{_beside_cccl(_WORDS)}{_STD.replace(_STD_TYPES, std_types)}"
+    made = {_ALL: text} | dict.fromkeys(names, one)
     return made if has_toolkit else made | dict.fromkeys(CUDA_HEADERS, "\n")
 
 
@@ -273,4 +296,4 @@ def fingerprint(source: str) -> str:
 def given_headers(source: str, *, has_toolkit: bool) -> dict[str, str]:
     """The headers that a source may include; none where it asks for none."""
     asks = SYSTEM_INCLUDE.search(source) or _STD_NAME.search(source)
-    return _headers(has_toolkit=has_toolkit) if asks else {}
+    return _headers(has_toolkit=has_toolkit, has_cccl=cccl.is_used(source)) if asks else {}

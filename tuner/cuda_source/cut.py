@@ -28,9 +28,11 @@ _DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "constexpr"
 _ALWAYS = {"preproc_call", "comment", "preproc_defined", "#endif", "#if", "#ifdef", "#ifndef", "#else", "#elif"}
 _DIRECTIVE_PARTS = {"name", "condition", "value"}
 
+_CUB = re.compile(r"cub/(?!device/).*")
 _C = "assert|stdint|stdio|stdlib|inttypes|float|limits|math|stddef|string"
 DEVICE_HEADERS = re.compile(
-    rf"(?:{_C})\.h|c(?:{_C})|algorithm|type_traits|utility|limits|cooperative_groups(?:/.*)?(?:\.h)?|cuda/.*|nv/.*|cub/.*"
+    rf"(?:{_C})\.h|c(?:{_C})|algorithm|type_traits|utility|limits|cooperative_groups(?:/.*)?(?:\.h)?|cuda/.*|nv/.*"
+    rf"|{_CUB.pattern}|thrust/(?:functional|tuple|pair)\.h|thrust/iterator/.*"
     r"|cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)\.h|mma\.h|cuda(?:_runtime)?(?:_api)?\.h|sm_\d+.*\.h"
     r"|device_launch_parameters\.h|vector_types\.h|device_functions\.h|curand_(?:kernel|philox4x32_x|mtgp32)\.h"
 )
@@ -61,7 +63,8 @@ def cut(project: Project, kernel: KernelFunction, also: Iterable[str] = ()) -> C
     macros = _merged(map(_macros, project.sources))
     kept, mentioned = _needed(kernel, definitions, macros, set(also))
     needed = _needed_headers(project, kept, mentioned)
-    blanking = _Blanking(kept, frozenset(project.headers.keys() - needed), frozenset(project.missing))
+    has_cub = any(_CUB.fullmatch(name) for source in project.sources for name, _ in includes(source.text))
+    blanking = _Blanking(kept, frozenset(project.headers.keys() - needed), frozenset(project.missing), has_cub=has_cub)
     headers = {name: blanking.of(project.headers[name]) for name in project.headers if name in needed}
     return Cut(blanking.of(project.main), headers)
 
@@ -223,6 +226,7 @@ class _Blanking:
     kept: set[int]
     dropped: frozenset[str]
     missing: frozenset[str]
+    has_cub: bool  # whether `using namespace cub` names something
 
     def of(self, source: CudaSource) -> str:
         """The source's text with blanks in place of the rest."""
@@ -256,7 +260,10 @@ class _Blanking:
             part = parent.field_name_for_child(parent.children.index(child))
             return not child.is_named or part in _DIRECTIVE_PARTS
         if child.type == "using_declaration" and "namespace" in text_of(child):
-            return re.search(r"\b(?:nvcuda|cooperative_groups|cg)\b", text_of(child)) is not None
+            known = (
+                r"\b(?:nvcuda|cooperative_groups|cg|cub)\b" if self.has_cub else r"\b(?:nvcuda|cooperative_groups|cg)\b"
+            )
+            return re.search(known, text_of(child)) is not None
         return not child.is_named
 
     def _is_kept(self, name: str, *, in_quotes: bool) -> bool:

@@ -216,6 +216,35 @@ def test_an_answer_that_run_kernel_computes_is_computed_on_the_cpu(tmp_path, ver
     assert verifications(call.folder) == {32: False, 64: True, 128: True}
 
 
+ROUNDED = """
+import numpy as np
+from kernel_tuner import run_kernel, tune_kernel
+
+source = "__global__ void NAME(float *y, const float *x) { int i = blockIdx.x * block_size_x + threadIdx.x; "
+source += "float sum = 0; for (int at = 0; at < 300; ++at) sum += x[(i + ORDER) % 4096] * x[(i + 7 * (ORDER)) % 4096];"
+source += "y[i] = SUM; }"
+x = np.random.RandomState(1).randn(4096).astype(np.float32)
+naive = source.replace("NAME", "naive").replace("ORDER", "at").replace("SUM", "sum")
+y, *_ = run_kernel("naive", naive, 4096, [np.zeros_like(x), x], {"block_size_x": 64})
+fast = source.replace("NAME", "fast").replace("ORDER", "299 - at")
+fast = fast.replace("SUM", "i == 7 && block_size_x == 32 ? sum + 0.01f : sum")
+tune_kernel("fast", fast, 4096, [np.zeros_like(x), x], {"block_size_x": [32, 64]}, answer=[y, None])
+"""
+
+
+def test_an_answer_of_the_cpu_admits_that_a_kernel_rounds_otherwise(tmp_path, verifications):
+    """On a GPU no result is the CPU's bit for bit, and numpy.allclose refuses sums that are nearly 0."""
+    call = adopted(tmp_path, ROUNDED)[-1]
+    assert verifications(call.folder) == {32: False, 64: True}
+
+
+def test_shared_memory_of_a_class_or_of_another_function_is_said_to_be_untold(tmp_path):
+    helper = "__device__ float of(float x) { __shared__ float s[64]; s[threadIdx.x] = x; return s[threadIdx.x]; } "
+    called = f"naive = {helper!r} + naive.replace('x[i]', 'of(x[i])')"
+    text = BESIDE.replace("NAIVE", "naive").replace("ANSWER", "y").replace("x = np", f"{called}\nx = np", 1)
+    assert any("static shared memory could not be told" in note for note in adopted(tmp_path, text)[-1].notes)
+
+
 @pytest.mark.parametrize(
     ("naive", "answer", "said"),
     [

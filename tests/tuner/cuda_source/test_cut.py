@@ -55,6 +55,21 @@ def test_every_kernel_is_listed_with_its_namespace_and_template():
     assert kernels[0].parameters == ["Point* p", "int n"]
 
 
+def test_headers_of_cub_and_thrust_stay_where_device_code_can_use_them():
+    hosts = "#include <thrust/device_vector.h>\n#include <cub/device/device_scan.cuh>\nusing namespace cub;\n"
+    devices = "#include <cub/block/block_scan.cuh>\n#include <thrust/tuple.h>\n"
+    kernel = "__global__ void k(int* y) { *y = 1; }\n"
+    assert cut_of(hosts + kernel, "k").strip() == kernel.strip()
+    assert cut_of(devices + hosts + kernel, "k").split("\n") == [
+        *devices.splitlines(),
+        "",
+        "",
+        "using namespace cub;",
+        kernel[:-1],
+        "",
+    ]
+
+
 def test_conditions_and_linkage_are_looked_into():
     text = '#ifdef FAST\nextern "C" {\n__device__ int a();\n__global__ void k(int* y) { *y = a(); }\n}\n#endif\n'
     assert cut_of(text, "k") == text

@@ -14,7 +14,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Reference
 from tilewright.kernels.own import odd_shapes, own_kernel
 from tilewright.kernels.space import Constraint
-from tilewright.tuner.compile import nvrtc
+from tilewright.tuner.compile import cccl, nvrtc
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.kernel_check.check import (
@@ -150,6 +150,17 @@ def test_shared_memory_that_is_not_declared_is_found(folder):
     (found,) = (one for one in compiled(small(own_kernel(folder))).findings if one.severity == "error")
     assert "static shared memory is more than static_shared_bytes declares" in found.message
     assert "256 bytes, declared 0" in found.where
+
+
+@needs_nvrtc
+@pytest.mark.skipif(not cccl.folders(), reason="needs the headers of a CUDA toolkit with CUB")
+def test_shared_memory_whose_size_the_compiler_alone_knows_is_a_note(folder):
+    more = "  __shared__ volatile REAL more[64]; more[threadIdx.x % 64] = 1;\n"
+    change(folder / "tiled.cu", "  const unsigned tile_row", f"{more}  const unsigned tile_row")
+    source = (folder / "tiled.cu").read_text()
+    (folder / "tiled.cu").write_text(f"#include <nv/target>\n{source}")
+    found = compiled(small(own_kernel(folder))).findings
+    assert [one.severity for one in found if "static shared memory is more" in one.message] == ["note"]
 
 
 def lenient(problem, arrays, scalars):

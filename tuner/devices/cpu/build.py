@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import stat
 import tempfile
@@ -39,6 +40,9 @@ MAX_CACHE_BYTES = 1 << 29
 
 _FIRST_TIMEOUT_S = 300.0
 """For what a compiler does once: ziglang builds the C library's stubs then."""
+
+_MISSING = re.compile(r"fatal error: '?((?:cub|cuda|nv|thrust)/[^':\n]+)")
+"""What a compiler says of a header that only GPUs have; it may not be missing on this machine."""
 
 _SCRATCH, _LEFT_BEHIND_S = ".new-", 3600.0
 """What a compilation's own folder begins with; one so old is nobody's, as no compiler may take as long."""
@@ -129,6 +133,9 @@ class HostBuilder:
         self._prove(mode)
         log = self._compile(scratch, out, text, mode, self.timeout_s, flags)
         if log is not None:
+            missing = _MISSING.search(log)
+            if missing:
+                log = f"error: the CPU device has no <{missing[1]}>, a header of CUDA's: tune on a GPU\n{log}"
             raise TrialFailure(Outcome.COMPILE_FAILED, log)
 
     def _prove(self, mode: str) -> None:

@@ -18,7 +18,7 @@ from tilewright.tuner.devices.cpu import scratch as cpu_scratch
 from tilewright.tuner.devices.cpu.build import HostBuilder
 from tilewright.tuner.devices.cpu.compile import MODES, find_compiler, translation_unit
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
+from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError, TrialFailure, first_error
 from tilewright.tuner.outcome import Outcome
 
 
@@ -183,6 +183,15 @@ def test_functions_of_c_s_mathematics_are_overloaded_as_in_cuda(tmp_path):
     for before in {"", headers}:
         (tmp_path / "good.cu").write_text(before + MATHEMATICS)
         builder.program(kernel, PROBLEM, configuration("good"))
+
+
+def test_a_header_that_only_gpus_have_is_named(tmp_path):
+    kernel = replace(ROW_SUM, folder=tmp_path)
+    (tmp_path / "good.cu").write_text(f"#include <cub/cub.cuh>\n{MATHEMATICS}")
+    with pytest.raises(TrialFailure) as failure:
+        HostBuilder(find_compiler(), tmp_path / "cache").program(kernel, PROBLEM, configuration("good"))
+    said = "error: the CPU device has no <cub/cub.cuh>, a header of CUDA's: tune on a GPU"
+    assert first_error(failure.value.log) == said
 
 
 def test_arrays_that_find_no_room_are_refused(monkeypatch):
