@@ -26,8 +26,8 @@ from torch.utils import _pytree as pytree
 
 import tilewright.torch as tw
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
-from tilewright.tuner.pytorch.acceleration.sites import observe
+from tilewright.tuner.pytorch.acceleration.installation.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.recognition.sites import observe
 from tilewright.tuner.runtime import Runtime
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64)

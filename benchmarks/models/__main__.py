@@ -38,12 +38,12 @@ import tilewright.torch as tw
 from tilewright.tuner.devices.cuda.model import slug_of
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch.acceleration import kept_results
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
-from tilewright.tuner.pytorch.acceleration.installed import install
-from tilewright.tuner.pytorch.acceleration.pace import within
+from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line
+from tilewright.tuner.pytorch.acceleration.installation.installed import install
+from tilewright.tuner.pytorch.acceleration.judgement.pace import within
+from tilewright.tuner.pytorch.acceleration.judgement.timing import Contestant, play
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
-from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
 
 SEED = 0
 SLOW = "max-autotune"

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from tilewright.tuner.pytorch.acceleration.pace import within
+from tilewright.tuner.pytorch.acceleration.judgement.pace import within
 
 FILE = Path(__file__).with_name("population.json")
 LAYERS, MOST_PARAMETERS, LIMIT_S = 4, 1_200_000_000, 90.0

@@ -379,7 +379,7 @@ def test_what_operators_decided_is_prepared_ahead_of_a_capture(torch, operators)
 
 
 def test_a_model_is_not_captured_with_what_was_never_checked(torch, operators):
-    from tilewright.tuner.pytorch.acceleration.graph import captured  # noqa: PLC0415 - it needs PyTorch
+    from tilewright.tuner.pytorch.acceleration.graphs.graph import captured  # noqa: PLC0415 - it needs PyTorch
 
     tw, a, b = operators
     with pytest.warns(WrongResultWarning), pytest.warns(tw.FallbackWarning):

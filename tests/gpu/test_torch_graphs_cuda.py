@@ -10,7 +10,9 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_as_a_cuda_graph_follows_its_inputs_and_parameters_and_leaves_other_calls_alone(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import fusions, graph, installed  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.graphs import graph  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.recognition import fusions  # noqa: PLC0415 - they import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 64)).cuda().eval()
     x, other = (torch.randn(32, 64, device="cuda") for _ in range(2))
@@ -40,7 +42,7 @@ def test_a_model_as_a_cuda_graph_follows_its_inputs_and_parameters_and_leaves_ot
 
 
 def test_a_graph_that_computes_something_else_is_not_taken(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.graphs import graph  # noqa: PLC0415 - it imports torch
 
     class Counts(torch.nn.Module):
         calls = 0
@@ -55,7 +57,7 @@ def test_a_graph_that_computes_something_else_is_not_taken(torch, tw):
 
 
 def test_a_number_that_the_model_puts_on_the_gpu_is_no_obstacle(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.graphs import graph  # noqa: PLC0415 - it imports torch
 
     class Masks(torch.nn.Module):
         def forward(self, x):
@@ -70,7 +72,7 @@ def test_a_number_that_the_model_puts_on_the_gpu_is_no_obstacle(torch, tw):
 
 
 def test_a_graph_has_the_code_of_eager_mode_in_a_model_that_asks_whether_it_is_captured(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.graphs import graph  # noqa: PLC0415 - it imports torch
 
     class Asks(torch.nn.Module):
         def forward(self, x):
@@ -91,7 +93,7 @@ def test_a_graph_has_the_code_of_eager_mode_in_a_model_that_asks_whether_it_is_c
 
 
 def test_a_graph_has_all_memory_that_it_reads_when_others_are_gone_and_scratch_memory_is_cleared(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import graph  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.graphs import graph  # noqa: PLC0415 - it imports torch
 
     layer = torch.nn.Linear(16384, 64, bias=False).cuda().eval()  # a product that cuBLAS splits
     x = torch.randn(8, 16384, device="cuda")
@@ -109,7 +111,8 @@ def test_a_graph_has_all_memory_that_it_reads_when_others_are_gone_and_scratch_m
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
 def test_compiled_cuda_graphs_read_joined_and_whole_numbered_weights_where_they_lie(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import fusions, installed, sites  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.recognition import fusions, sites  # noqa: PLC0415 - they import torch
 
     class Gated(torch.nn.Module):
         def __init__(self):
@@ -137,7 +140,10 @@ def test_compiled_cuda_graphs_read_joined_and_whole_numbered_weights_where_they_
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
 def test_graphs_of_whole_numbered_weights_see_a_state_that_is_loaded_and_ours_any_change(torch, tw):
-    from tilewright.tuner.pytorch.acceleration import graph, installed, sites, trees  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.graphs import graph  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.judgement import trees  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.recognition import sites  # noqa: PLC0415 - they import torch
 
     layers = [torch.nn.Linear(256, 256, bias=False) for _ in range(2)]
     model, x = torch.nn.Sequential(*layers).cuda().bfloat16().eval(), torch.randn(8, 256, device="cuda").bfloat16()
@@ -169,7 +175,7 @@ def launch_bound(torch):
 
 
 def test_a_model_that_waits_for_launches_becomes_a_graph_whatever_is_replaced_in_it(torch, tw, launch_bound):
-    from tilewright.tuner.pytorch.acceleration import trees  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.judgement import trees  # noqa: PLC0415 - it imports torch
 
     model, x = launch_bound
     with torch.no_grad():
@@ -187,7 +193,7 @@ def test_a_model_that_waits_for_launches_becomes_a_graph_whatever_is_replaced_in
 
 
 def test_a_graph_is_taken_where_no_replacement_helps(torch, tw, launch_bound, monkeypatch):
-    from tilewright.tuner.pytorch.acceleration import settling  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.judgement import settling  # noqa: PLC0415 - it imports torch
 
     def turn_down(candidate, *_):
         candidate.reason = "not today"
@@ -205,7 +211,7 @@ def test_a_graph_is_taken_where_no_replacement_helps(torch, tw, launch_bound, mo
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler deprecates parts of PyTorch
 @pytest.mark.parametrize("way", ["ours in torch.compile as a graph", "torch.compile as a graph"])
 def test_what_the_compiler_makes_is_taken_as_a_graph_where_that_wins(torch, tw, launch_bound, monkeypatch, way):
-    from tilewright.tuner.pytorch.acceleration import settling, trees  # noqa: PLC0415 - they import torch
+    from tilewright.tuner.pytorch.acceleration.judgement import settling, trees  # noqa: PLC0415 - they import torch
 
     class Model(torch.nn.Module):  # without a length, unlike what it has
         def __init__(self, layers):
@@ -263,8 +269,8 @@ def test_a_model_that_cannot_be_captured_is_judged_by_the_hosts_time_and_others_
 def test_a_model_with_a_cache_is_a_graph_that_changes_the_callers_cache(torch, tw, kind, monkeypatch):
     from model_caches import Decoder, Fixed, Growing, kept  # noqa: PLC0415 - it imports torch
 
-    from tilewright.tuner.pytorch.acceleration import settling  # noqa: PLC0415 - as above
-    from tilewright.tuner.pytorch.acceleration.trees import Parts, apart, rebuilt  # noqa: PLC0415 - as above
+    from tilewright.tuner.pytorch.acceleration.judgement import settling  # noqa: PLC0415 - as above
+    from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart, rebuilt  # noqa: PLC0415 - as above
 
     def again(value):
         parts = Parts()

@@ -13,7 +13,7 @@ from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.operator import is_known, is_watched_in_eager_mode
 
 if TYPE_CHECKING:
-    from tilewright.tuner.pytorch.acceleration.call import Call
+    from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 
 _records = torch.is_grad_enabled
 Look = tuple["Tensor | None", int, "torch.dtype | None", tuple[int, ...]]

@@ -18,9 +18,9 @@ from torch import distributed, nn
 import tilewright.torch as tw
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock
-from tilewright.tuner.pytorch.acceleration.candidates import look_up
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import look_up
+from tilewright.tuner.pytorch.acceleration.recognition.sites import observe
 from tilewright.tuner.pytorch.acceleration.result import OURS, Acceleration
-from tilewright.tuner.pytorch.acceleration.sites import observe
 
 
 def model_on(device: str) -> tuple[nn.Module, torch.Tensor]:

@@ -22,9 +22,9 @@ from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.identity import text_hash  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import entries, entry  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import entries, entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS  # noqa: E402
 from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.first_use import first_use  # noqa: E402

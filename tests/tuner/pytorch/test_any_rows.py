@@ -13,7 +13,7 @@ from slowness import slow_down  # noqa: E402
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch import operator_plans, plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import entry, opened  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry, opened  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 

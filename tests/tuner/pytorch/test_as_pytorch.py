@@ -9,10 +9,10 @@ torch = pytest.importorskip("torch")
 import torch.autograd.forward_ad as fwad  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, call_of  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.shared import SharedLayers, changes_nothing  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation.shared import SharedLayers, changes_nothing  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS, call_of  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = [

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch import attention  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import Call, entries  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS  # noqa: E402
 from tilewright.tuner.pytorch.attention import ATTENTION  # noqa: E402
 
 F = torch.nn.functional

@@ -210,7 +210,7 @@ def test_who_may_not_take_turns_waits_for_the_search(monkeypatch):
 
 
 def test_a_call_of_accelerates_is_ours_and_takes_no_turns(monkeypatch):
-    from tilewright.tuner.pytorch.acceleration.call import Call  # noqa: PLC0415 - it registers what the page needs
+    from tilewright.tuner.pytorch.acceleration.recognition.call import Call  # noqa: PLC0415 - it registers what the page needs
 
     seen = []
     monkeypatch.undo()  # what says whether turns may be taken is PyTorch's state again

@@ -12,8 +12,10 @@ torch = pytest.importorskip("torch")
 from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import fused as fused_code  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import fusions, installed, lock  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import fused as fused_code  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition import fusions  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 

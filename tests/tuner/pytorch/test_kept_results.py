@@ -15,8 +15,9 @@ torch = pytest.importorskip("torch")
 from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed, judge, settling  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.pace import Pace, can_stop, within  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import judge, settling  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within  # noqa: E402
 
 nn = torch.nn
 

@@ -16,15 +16,17 @@ from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.devices.isolated.device import IsolatedDevice  # noqa: E402
 from tilewright.tuner.devices.known_models import known_model  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed, outputs, tuning  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judge import MOST_ALONE, Judge, best_way  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.pace import Pace  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.settling import _as_loaded, _fit  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.standard import Error, Verdict  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.timing import play  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import tuning  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import outputs  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.judge import MOST_ALONE, Judge, best_way  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.settling import _as_loaded, _fit  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.standard import Error, Verdict  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.timing import play  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
 
@@ -98,7 +100,7 @@ def test_what_is_slower_alone_and_not_by_its_answer_is_left_to_the_model(monkeyp
     judge = Judge(None, None, None, torch.device("cpu"), 15, Pace(1.0), with_gradients=False)
     monkeypatch.setattr(Judge, "_timed", lambda _, chosen: math.prod(costs[one] for one in chosen))
     monkeypatch.setattr(
-        "tilewright.tuner.pytorch.acceleration.judge.play",
+        "tilewright.tuner.pytorch.acceleration.judgement.judge.play",
         lambda given, *_: {name: [one] * 15 for name, one in given.items()},
     )
     assert judge.choose([plain, helps, harms]) == [plain, helps]

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tilewright.tuner.pytorch.acceleration import exact  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.standard import NONE, Error, Standard, Verdict  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import exact  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.standard import NONE, Error, Standard, Verdict  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 
@@ -184,7 +184,7 @@ def test_every_way_to_allow_tf32_is_seen_and_put_back():
     program = f"""
 import os
 import torch
-from tilewright.tuner.pytorch.acceleration.exact import without_tf32
+from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32
 
 def now():
     return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision

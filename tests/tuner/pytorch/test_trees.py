@@ -15,12 +15,12 @@ from model_caches import Decoder, Fixed, Growing, Kind, Named, kept  # noqa: E40
 from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import outputs  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.frozen import FrozenCall  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.graph_capture import program_line  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.sample import Sample  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.standard import Standard  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.trees import Parts, UnknownPartError, apart, called, rebuilt  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.graphs.frozen import FrozenCall  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import program_line  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import outputs  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.standard import Standard  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, UnknownPartError, apart, called, rebuilt  # noqa: E402
 
 nn = torch.nn
 

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))

@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import fusions, installed, left, sites  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.call import entries  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition import fusions, left, sites  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.call import entries  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 A, B, C = torch.randn(3, 8, 6), torch.randn(3, 6, 8), torch.randn(3, 8, 8)

@@ -15,23 +15,24 @@ from torch import nn
 
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
-from tilewright.tuner.pytorch.acceleration import kept_results, outputs
+from tilewright.tuner.pytorch.acceleration import kept_results
 from tilewright.tuner.pytorch.acceleration import lock as locks
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate, look_up
-from tilewright.tuner.pytorch.acceleration.fusions import search
-from tilewright.tuner.pytorch.acceleration.graph import graph_of
-from tilewright.tuner.pytorch.acceleration.graph_capture import first_line
-from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
-from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge
-from tilewright.tuner.pytorch.acceleration.left import left_alone
-from tilewright.tuner.pytorch.acceleration.pace import Pace
-from tilewright.tuner.pytorch.acceleration.quantised import INT8
-from tilewright.tuner.pytorch.acceleration.quantised import TOLERANCE as QUANTISED_TOLERANCE
+from tilewright.tuner.pytorch.acceleration.graphs.graph import graph_of
+from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line
+from tilewright.tuner.pytorch.acceleration.installation.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.installation.quantised import INT8
+from tilewright.tuner.pytorch.acceleration.installation.quantised import TOLERANCE as QUANTISED_TOLERANCE
+from tilewright.tuner.pytorch.acceleration.judgement import outputs
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate, look_up
+from tilewright.tuner.pytorch.acceleration.judgement.judge import Compiles, Judge
+from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
+from tilewright.tuner.pytorch.acceleration.judgement.settling import settle
+from tilewright.tuner.pytorch.acceleration.judgement.standard import Standard
+from tilewright.tuner.pytorch.acceleration.recognition.fusions import search
+from tilewright.tuner.pytorch.acceleration.recognition.left import left_alone
+from tilewright.tuner.pytorch.acceleration.recognition.sites import Site, observe, quantised_sites
 from tilewright.tuner.pytorch.acceleration.result import EAGER, GRAPH, OURS_GRAPH, Acceleration, AccelerationWarning
-from tilewright.tuner.pytorch.acceleration.sample import Sample
-from tilewright.tuner.pytorch.acceleration.settling import settle
-from tilewright.tuner.pytorch.acceleration.sites import Site, observe, quantised_sites
-from tilewright.tuner.pytorch.acceleration.standard import Standard
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
 from tilewright.tuner.runtime.launcher import resolved

@@ -19,13 +19,13 @@ from tilewright.tuner.compile.cache import default_folder
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock as locks
-from tilewright.tuner.pytorch.acceleration import outputs
-from tilewright.tuner.pytorch.acceleration.graph import graph_of
-from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.graphs.graph import graph_of
+from tilewright.tuner.pytorch.acceleration.installation.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.judgement import outputs
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
+from tilewright.tuner.pytorch.acceleration.judgement.standard import NONE, Standard
+from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH, COMPILED_GRAPH, EAGER, OURS, Acceleration
-from tilewright.tuner.pytorch.acceleration.sample import Sample
-from tilewright.tuner.pytorch.acceleration.standard import NONE, Standard
-from tilewright.tuner.pytorch.acceleration.trees import Parts, apart
 
 FRESH_S = 86_400.0
 """A day, as with answers of a service, which may know more by then."""

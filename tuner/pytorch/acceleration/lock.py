@@ -23,7 +23,7 @@ from tilewright.tuner.compile.cache import write_whole
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
-from tilewright.tuner.pytorch.acceleration.installed import Replacement, plain_class
+from tilewright.tuner.pytorch.acceleration.installation.installed import Replacement, plain_class
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.tables import ranges_of
 from tilewright.tuner.runtime.choice import Choice

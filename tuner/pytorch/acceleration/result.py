@@ -14,10 +14,10 @@ from tilewright.kernels.catalogue import Catalogue
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.installed import Replacement, uninstall
-from tilewright.tuner.pytorch.acceleration.standard import Verdict
+from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.installation.installed import Replacement, uninstall
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate
+from tilewright.tuner.pytorch.acceleration.judgement.standard import Verdict
 from tilewright.tuner.runtime.any_size.tables import as_table
 
 EAGER, OURS, COMPILED, BOTH = "eager", "ours", "torch.compile", "ours in torch.compile"

@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from tilewright.tuner.pytorch.acceleration.call import opened
-from tilewright.tuner.pytorch.acceleration.patterns import Joined, find
-from tilewright.tuner.pytorch.acceleration.shared import join
-from tilewright.tuner.pytorch.acceleration.traced import (
+from tilewright.tuner.pytorch.acceleration.installation.shared import join
+from tilewright.tuner.pytorch.acceleration.recognition.call import opened
+from tilewright.tuner.pytorch.acceleration.recognition.patterns import Joined, find
+from tilewright.tuner.pytorch.acceleration.recognition.traced import (
     UntraceableError,
     described,
     function_of,

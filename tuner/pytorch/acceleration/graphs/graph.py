@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilewright.tuner.pytorch.acceleration import outputs
-from tilewright.tuner.pytorch.acceleration.frozen import FrozenCall
-from tilewright.tuner.pytorch.acceleration.graph_capture import CaptureError, captured
-from tilewright.tuner.pytorch.acceleration.quantised import is_current, layers_with
-from tilewright.tuner.pytorch.acceleration.sample import Sample
-from tilewright.tuner.pytorch.acceleration.standard import Standard
-from tilewright.tuner.pytorch.acceleration.trees import Parts, UnknownPartError, apart, rebuilt
+from tilewright.tuner.pytorch.acceleration.graphs.frozen import FrozenCall
+from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import CaptureError, captured
+from tilewright.tuner.pytorch.acceleration.installation.quantised import is_current, layers_with
+from tilewright.tuner.pytorch.acceleration.judgement import outputs
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
+from tilewright.tuner.pytorch.acceleration.judgement.standard import Standard
+from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, UnknownPartError, apart, rebuilt
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
 from tilewright.tuner.pytorch.plans import is_off
 

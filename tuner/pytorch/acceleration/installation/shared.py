@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tilewright.tuner.pytorch.acceleration.call import entry, opened
-from tilewright.tuner.pytorch.acceleration.trees import version_of
+from tilewright.tuner.pytorch.acceleration.judgement.trees import version_of
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry, opened
 from tilewright.tuner.pytorch.operator import is_known, is_watched
 from tilewright.tuner.pytorch.products import LINEAR
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.acceleration.timing import Contestant
+from tilewright.tuner.pytorch.acceleration.judgement.timing import Contestant
 from tilewright.tuner.pytorch.plans import prepare
 
 REMEDY = "keep the number on the GPU, with torch.where in place of if, or make it an argument of the model"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.acceleration.call import entry
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry
 
 _CONSTANTS = (
     *(type(None), bool, int, float, complex, str, bytes, range, enum.Enum, type, nn.Module),

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
-from tilewright.tuner.pytorch.acceleration.calls import stand_in
-from tilewright.tuner.pytorch.acceleration.installed import SHARED
-from tilewright.tuner.pytorch.acceleration.left import tied
-from tilewright.tuner.pytorch.acceleration.patterns import Joined, Match, Parameter, find
-from tilewright.tuner.pytorch.acceleration.shared import can_join, parameters_of
-from tilewright.tuner.pytorch.acceleration.sites import Site
-from tilewright.tuner.pytorch.acceleration.traced import (
+from tilewright.tuner.pytorch.acceleration.installation.installed import SHARED
+from tilewright.tuner.pytorch.acceleration.installation.shared import can_join, parameters_of
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries, entry
+from tilewright.tuner.pytorch.acceleration.recognition.calls import stand_in
+from tilewright.tuner.pytorch.acceleration.recognition.left import tied
+from tilewright.tuner.pytorch.acceleration.recognition.patterns import Joined, Match, Parameter, find
+from tilewright.tuner.pytorch.acceleration.recognition.sites import Site
+from tilewright.tuner.pytorch.acceleration.recognition.traced import (
     Around,
     Values,
     described,

@@ -10,9 +10,9 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from tilewright.tuner.pytorch.acceleration.calls import stand_in
-from tilewright.tuner.pytorch.acceleration.shared import can_join, view
-from tilewright.tuner.pytorch.acceleration.traced import Around
+from tilewright.tuner.pytorch.acceleration.installation.shared import can_join, view
+from tilewright.tuner.pytorch.acceleration.recognition.calls import stand_in
+from tilewright.tuner.pytorch.acceleration.recognition.traced import Around
 from tilewright.tuner.pytorch.gated import GATES, LINEAR_GATED
 from tilewright.tuner.pytorch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from tilewright.tuner.pytorch.acceleration.calls import MODULES
+from tilewright.tuner.pytorch.acceleration.recognition.calls import MODULES
 from tilewright.tuner.pytorch.operator import PLAIN
 
 RECURRENT = "PyTorch's own computes all of its steps in one call, each of which waits for the one before it"

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.acceleration.call import entry
+from tilewright.tuner.pytorch.acceleration.recognition.call import entry
 
 
 class UntraceableError(TunerError):

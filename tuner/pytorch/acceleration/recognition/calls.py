@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
-from tilewright.tuner.pytorch.acceleration import product_calls
-from tilewright.tuner.pytorch.acceleration.call import Call
+from tilewright.tuner.pytorch.acceleration.recognition import product_calls
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D, as_sizes
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tilewright.tuner.pytorch.acceleration.call import Call
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 from tilewright.tuner.pytorch.products import GEMM, LINEAR
 
 

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tilewright.tuner.pytorch.acceleration.trees import called
+from tilewright.tuner.pytorch.acceleration.judgement.trees import called
 
 LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 PARTS = (2, 4, 8)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilewright.tuner.pytorch.acceleration.trees import Parts, apart, has_state, rebuilt
+from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart, has_state, rebuilt
 
 
 class Sample:

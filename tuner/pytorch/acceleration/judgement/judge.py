@@ -11,11 +11,14 @@ import torch
 from torch import nn
 
 from tilewright.tuner.loop import statistics
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward, graph_of
-from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, replay_timed
-from tilewright.tuner.pytorch.acceleration.installed import install, uninstall
-from tilewright.tuner.pytorch.acceleration.pace import Pace, can_stop, within
+from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward, graph_of
+from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.installation.installed import install, uninstall
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate
+from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
+from tilewright.tuner.pytorch.acceleration.judgement.standard import INFINITE, NONE, Standard, Verdict
+from tilewright.tuner.pytorch.acceleration.judgement.timing import MOST_CALLS, Contestant, play
 from tilewright.tuner.pytorch.acceleration.result import (
     BOTH,
     BOTH_GRAPH,
@@ -26,9 +29,6 @@ from tilewright.tuner.pytorch.acceleration.result import (
     OURS,
     OURS_GRAPH,
 )
-from tilewright.tuner.pytorch.acceleration.sample import Sample
-from tilewright.tuner.pytorch.acceleration.standard import INFINITE, NONE, Standard, Verdict
-from tilewright.tuner.pytorch.acceleration.timing import MOST_CALLS, Contestant, play
 from tilewright.tuner.pytorch.operator import is_watched
 
 CHOOSING, PLAYING = 0.25, 0.3

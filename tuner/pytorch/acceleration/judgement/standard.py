@@ -12,8 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tilewright.tuner.pytorch.acceleration import outputs
-from tilewright.tuner.pytorch.acceleration.exact import LOWER, PARTS, InParts, computed_in_double, without_tf32
+from tilewright.tuner.pytorch.acceleration.judgement import outputs
+from tilewright.tuner.pytorch.acceleration.judgement.exact import (
+    LOWER,
+    PARTS,
+    InParts,
+    computed_in_double,
+    without_tf32,
+)
 
 MARGIN = 1.5
 """Of PyTorch's own error, so much is allowed: two orders of summation differ by as much."""

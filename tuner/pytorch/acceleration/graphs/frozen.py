@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.tuner.pytorch.acceleration.trees import Parts, apart, rebuilt
+from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart, rebuilt
 
 
 class FrozenCall:

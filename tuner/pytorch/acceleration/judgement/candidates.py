@@ -15,10 +15,10 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.statistics import median
 from tilewright.tuner.pytorch import plans
-from tilewright.tuner.pytorch.acceleration.graph_capture import first_line, replay_timed
-from tilewright.tuner.pytorch.acceleration.sites import Site
-from tilewright.tuner.pytorch.acceleration.standard import ALONE, Standard, Verdict
-from tilewright.tuner.pytorch.acceleration.timing import Contestant, play
+from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line, replay_timed
+from tilewright.tuner.pytorch.acceleration.judgement.standard import ALONE, Standard, Verdict
+from tilewright.tuner.pytorch.acceleration.judgement.timing import Contestant, play
+from tilewright.tuner.pytorch.acceleration.recognition.sites import Site
 from tilewright.tuner.pytorch.operator_plans import Found
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
 from tilewright.tuner.pytorch.tuned_call import on_device_of

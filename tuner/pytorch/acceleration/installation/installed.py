@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry, opened
-from tilewright.tuner.pytorch.acceleration.calls import MODULES, NAMES, call_of, foreign, of_turned_layer
-from tilewright.tuner.pytorch.acceleration.fused import FusedForward
-from tilewright.tuner.pytorch.acceleration.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.quantised import QuantisedLayers, QuantisedLinear, forget, quantise
-from tilewright.tuner.pytorch.acceleration.shared import (
+from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.installation.fused import FusedForward
+from tilewright.tuner.pytorch.acceleration.installation.quantised import (
+    QuantisedLayers,
+    QuantisedLinear,
+    forget,
+    quantise,
+)
+from tilewright.tuner.pytorch.acceleration.installation.shared import (
     SharedForward,
     SharedLayers,
     can_join,
@@ -24,6 +27,8 @@ from tilewright.tuner.pytorch.acceleration.shared import (
     part,
     turn,
 )
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries, entry, opened
+from tilewright.tuner.pytorch.acceleration.recognition.calls import MODULES, NAMES, call_of, foreign, of_turned_layer
 from tilewright.tuner.pytorch.warm import Warm
 
 SHARED = "shared"

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilewright.tuner.pytorch.acceleration.call import Call
-from tilewright.tuner.pytorch.acceleration.shared import SharedLayers
-from tilewright.tuner.pytorch.acceleration.trees import version_of
+from tilewright.tuner.pytorch.acceleration.installation.shared import SharedLayers
+from tilewright.tuner.pytorch.acceleration.judgement.trees import version_of
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
 
 INT8, TOLERANCE = "int8", 5e-2

@@ -14,11 +14,18 @@ from torch.overrides import TorchFunctionMode
 from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
 from tilewright.kernels.linear_quantized.reference import GROUP
 from tilewright.tuner.pytorch import plans
-from tilewright.tuner.pytorch.acceleration.call import Call, entries, entry
-from tilewright.tuner.pytorch.acceleration.calls import FUNCTIONS, NAMES, call_of, foreign, of_turned_layer, stand_in
-from tilewright.tuner.pytorch.acceleration.installed import SHARED, Replacement
-from tilewright.tuner.pytorch.acceleration.left import tied
-from tilewright.tuner.pytorch.acceleration.quantised import INT8
+from tilewright.tuner.pytorch.acceleration.installation.installed import SHARED, Replacement
+from tilewright.tuner.pytorch.acceleration.installation.quantised import INT8
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries, entry
+from tilewright.tuner.pytorch.acceleration.recognition.calls import (
+    FUNCTIONS,
+    NAMES,
+    call_of,
+    foreign,
+    of_turned_layer,
+    stand_in,
+)
+from tilewright.tuner.pytorch.acceleration.recognition.left import tied
 from tilewright.tuner.pytorch.gated import LINEAR_GATED
 from tilewright.tuner.pytorch.products import LINEAR
 from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.tuner.pytorch.acceleration.trees import Parts, apart
+from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 """The difference that two runs of the same code may have, whose sums atomics order: by the dtype of the output."""

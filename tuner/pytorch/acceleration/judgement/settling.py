@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.tuner.pytorch.acceleration.candidates import Candidate, refine, weigh
-from tilewright.tuner.pytorch.acceleration.installed import uninstall
-from tilewright.tuner.pytorch.acceleration.judge import Compiles, Judge, Settled, best_way, wins
+from tilewright.tuner.pytorch.acceleration.installation.installed import uninstall
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate, refine, weigh
+from tilewright.tuner.pytorch.acceleration.judgement.judge import Compiles, Judge, Settled, best_way, wins
 from tilewright.tuner.pytorch.acceleration.result import (
     BOTH,
     BOTH_GRAPH,

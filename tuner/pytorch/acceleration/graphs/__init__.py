@@ -1,0 +1,1 @@
+"""Models that are replayed as CUDA graphs."""

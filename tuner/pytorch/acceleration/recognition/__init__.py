@@ -1,0 +1,1 @@
+"""What of a model our operators could stand in for."""
