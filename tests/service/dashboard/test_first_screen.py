@@ -74,7 +74,7 @@ def test_what_was_looked_up_for_a_cell_is_not_looked_up_again(page, filled, comp
     """Until something changes: two hundred rows of cells took most of a second each time."""
     calls = []
     look_up = current_answers._looked_up
-    monkeypatch.setattr(current_answers, "_looked_up", lambda *of: calls.append(of) or look_up(*of))
+    monkeypatch.setattr(current_answers, "_looked_up", lambda *of, **more: calls.append(of) or look_up(*of, **more))
 
     def looked_up_by_a_page():
         calls.clear()
