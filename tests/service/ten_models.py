@@ -58,9 +58,9 @@ MODELS = (
 
 @dataclass(frozen=True)
 class Size:
-    """How much is filled in: of each device model but the first that share of the shapes, each with so many trials."""
+    """How much is filled in: of each of these device models that share of the shapes, each with so many trials."""
 
-    models: int = 10
+    models: tuple[DeviceModel, ...] = MODELS
     shapes: int = 200
     trials: int = 40
     tuned: float = 0.7
@@ -69,10 +69,10 @@ class Size:
 def fill(rows: Rows, size: Size) -> int:
     """How many shapes of all device models were tuned."""
     chosen, count = random.Random(46), 0
-    tried = {model.slug: drawn(model) for model in MODELS[: size.models]}
+    tried = {model.slug: drawn(model) for model in size.models}
     for place, shape in zip(range(size.shapes), shapes(), strict=False):
-        for model in MODELS[: size.models]:
-            if model is MODELS[0] or place < 8 or chosen.random() < size.tuned:
+        for model in size.models:
+            if place < 8 or chosen.random() < size.tuned:
                 tune(rows, shape, model, tried[model.slug], size.trials)
                 count += 1
     return count

@@ -169,7 +169,8 @@ def _with_reported(query: Select[Row], model_id: Any) -> Select[Row]:
 
 def _pair(model_id: Any, environment_id: Any) -> ColumnElement[int]:
     """A device model and an environment as one number."""
-    return cast(model_id, BigInteger) * 2**32 + environment_id
+    number: ColumnElement[int] = cast(model_id, BigInteger) * 2**32 + environment_id
+    return number
 
 
 def _environments_that_moved(session: Session) -> list[int]:

@@ -24,7 +24,7 @@ from tilewright.service.operations.best.find import find_best
 from tilewright.service.store import models
 from tilewright.tuner.predict.stored_fit import packed, unpacked
 
-SMALL = ten_models.Size(models=2, shapes=12, trials=12, tuned=0.3)
+SMALL = ten_models.Size(models=ten_models.MODELS[:2], shapes=12, trials=12, tuned=0.3)
 PENDING = re.compile(r"([\d,]+) cells? being computed")
 MOST_S = 30.0
 """In which an idle machine with two cores fills every cell; of CPU time a busy one takes more."""
@@ -133,7 +133,7 @@ def test_ten_models_and_two_hundred_shapes_are_filled_in_half_a_minute(fleet):
     with fleet.session() as session:
         ten_models.fill(Rows(session), ten_models.Size())
     server = Server(fleet)
-    assert pending(server.page().text) > 400  # each is counted, and the page is there meanwhile
+    assert pending(server.page().text) > 300  # each is counted, and the page is there meanwhile
     assert server.filled_after_cpu_s() < MOST_S
     known, model = fits(fleet), ten_models.MODELS[5]
     with fleet.session() as session:
@@ -143,6 +143,7 @@ def test_ten_models_and_two_hundred_shapes_are_filled_in_half_a_minute(fleet):
     mark_stored_fits(fleet)
     again = Server(fleet)
     assert again.filled_after_cpu_s() < MOST_S
-    losses = {cell["expected_loss"] for row in again.rows() for cell in row["cells"] if cell["match"] == "predicted"}
-    assert losses == {pytest.approx(MARK)}  # a fit that was made anew would say its own
+    cells = [cell for row in again.rows() for cell in row["cells"]]
+    said = {round(cell["expected_loss"], 6) for cell in cells if cell["match"] == "predicted"}
+    assert said == {MARK}  # a fit that was made anew would say its own
     again.end()
