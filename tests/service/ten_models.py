@@ -72,7 +72,7 @@ def fill(rows: Rows, size: Size) -> int:
     tried = {model.slug: drawn(model) for model in size.models}
     for place, shape in zip(range(size.shapes), shapes(), strict=False):
         for model in size.models:
-            if place < 8 or chosen.random() < size.tuned:
+            if place < 4 or chosen.random() < size.tuned:
                 tune(rows, shape, model, tried[model.slug], size.trials)
                 count += 1
     return count

@@ -24,7 +24,7 @@ from tilewright.service.operations.best.find import find_best
 from tilewright.service.store import models
 from tilewright.tuner.predict.stored_fit import packed, unpacked
 
-SMALL = ten_models.Size(models=ten_models.MODELS[:2], shapes=12, trials=12, tuned=0.3)
+SMALL = ten_models.Size(models=ten_models.MODELS[:2], shapes=20, trials=12, tuned=0.5)
 PENDING = re.compile(r"([\d,]+) cells? being computed")
 MOST_S = 30.0
 """In which an idle machine with two cores fills every cell; of CPU time a busy one takes more."""
