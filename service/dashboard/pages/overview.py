@@ -199,12 +199,15 @@ def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure,
     known = {one.device_model for one in found.models}
     shown = {cell.device_model for row in found.items[:1] for cell in row.cells}
     all_stale = matrix_view.all_stale(found.items)
+    lines = matrix_view.lines(found.items, colour, all_stale)
+    about = {line["about"] for line in lines}
     return {
         "columns": matrix_view.columns([m for m in models if m.slug == only or m.slug in shown]),
         "hidden": 0 if only else len(known - shown),
         "folded": [model for model in models if model.slug not in known],
         "axes": matrix_view.axes_text([row.problem for row in found.items]),
-        "lines": matrix_view.lines(found.items, colour, all_stale),
+        "about": about.pop() if len(about) == 1 else None,  # what all rows share is said once
+        "lines": lines,
         "all_stale": all_stale,
         "legend": matrix_view.LEGENDS[colour],
         "total": found.total,
