@@ -11,7 +11,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, any_, cast, false, func, literal, or_, select, true
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    any_,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
@@ -205,6 +219,22 @@ def with_staleness(session: Session, query: Select[Row]) -> tuple[Select[Row], C
     return joined, or_(
         changed, _pair(best.device_model_id, best.environment_id) == any_(literal(moved, ARRAY(BigInteger)))
     )
+
+
+def in_preference_of_best(is_stale: ColumnElement[bool]) -> list[Any]:
+    """The order of a problem's rows on a device model, the one that `best` prefers first (`best.rows.in_preference`).
+
+    For a query of `with_staleness`: measured here before imported, fresh before stale; of fresh ones the fastest, of
+    stale ones the last measured.
+    """
+    best = models.BestConfiguration
+    return [
+        _there.origin.is_not(None),
+        is_stale,
+        case((is_stale, -func.extract("epoch", best.verified_at)), else_=0),
+        case((is_stale, -best.environment_id), else_=0),
+        best.time_ms,
+    ]
 
 
 def perhaps_improvable(session: Session, query: Any) -> Any:
