@@ -164,6 +164,10 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
     messages: list[str] = []
     tab.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
     answer = tab.goto(shot.path)
+    until = time.monotonic() + READY_WITHIN_S
+    while "being computed" in tab.content() and time.monotonic() < until:  # predictions, of some seconds after a start
+        tab.wait_for_timeout(1000)
+        answer = tab.goto(shot.path)
     if answer is None or answer.status != 200 or messages:
         raise SystemExit(f"{shot.path} answers {answer and answer.status} {messages}")
     for plot in tab.locator("[data-chart]").all():

@@ -48,8 +48,19 @@ def test_results_of_a_cpu_lead_with_the_gain_over_the_default_and_are_called_a_s
 
 
 def test_a_cpu_beside_gpus_shows_its_gain_over_the_default_in_the_matrix(page, commit):
-    commit(lambda rows: [rows.best(SQUARE, 1.0, library_ms=1.5), rows.best(SQUARE, 40.0, library_ms=10.0, model=CPU)])
-    assert f"{TIMES}2.00 default" in cells(page(), shape(512, 512, 512))[1]
+    commit(lambda rows: [rows.best(SQUARE, 1.0, library_ms=0.8), rows.best(SQUARE, 40.0, library_ms=10.0, model=CPU)])
+    shown = page()
+    assert f"{TIMES}2.00 default" in cells(shown, shape(512, 512, 512))[1]
+    strip = shown.partition('aria-label="Device models"')[2].partition("</table>")[0]
+    assert strip.count(' bad"') == 1  # of two that are behind, the GPU's alone is red
+
+
+def test_a_study_of_a_cpu_leads_with_the_gain_over_the_default(page, commit):
+    studies = commit(
+        lambda rows: [rows.trial_of(rows.best(SQUARE, library_ms=0.8, model=m)).study_id for m in (CPU, H200)]
+    )
+    orders = [re.findall(r"<dt>(Over the \w+)</dt>", page(f"/studies/{study}")) for study in studies]
+    assert orders == [["Over the default", "Over the library"], ["Over the library", "Over the default"]]
 
 
 def test_a_filter_leaves_the_first_screen_out(page, commit):
