@@ -119,6 +119,7 @@ def overview(
         chosen=named | {"colour": colour, "order": sorting.text, "q": q},
         sorting=sorting,
         is_filtered=is_filtered,
+        is_colour_chosen=colour is not usual,
         home=home,
         source=own_path(request),
         data=address(
