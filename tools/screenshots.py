@@ -164,6 +164,10 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
     messages: list[str] = []
     tab.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
     answer = tab.goto(shot.path)
+    until = time.monotonic() + READY_WITHIN_S
+    while "being computed" in tab.content() and time.monotonic() < until:  # predictions, of some seconds after a start
+        tab.wait_for_timeout(1000)
+        answer = tab.goto(shot.path)
     if answer is None or answer.status != 200 or messages:
         raise SystemExit(f"{shot.path} answers {answer and answer.status} {messages}")
     for plot in tab.locator("[data-chart]").all():
@@ -208,13 +212,13 @@ def main() -> None:
         wait_until_ready(address)
         os.environ["TILEWRIGHT_URL"] = address
         subprocess.run([sys.executable, "-m", "tilewright.service.cli", "tune", *TUNED], check=True)
-        httpx.post(f"{address}/v1/schedules", json=SCHEDULE).raise_for_status()
+        httpx.post(f"{address}/v1/schedules", json=SCHEDULE, timeout=READY_WITHIN_S).raise_for_status()
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=executable, args=["--disable-gpu", *(() if os.geteuid() else ("--no-sandbox",))]
         )
         for shape in UNTUNED:  # for the page of what is asked for; it is written down every two seconds
             query = {"device_model": "nvidia-h200", "shape": shape}
-            httpx.get(f"{address}/v1/kernels/gemm/best", params=query).raise_for_status()
+            httpx.get(f"{address}/v1/kernels/gemm/best", params=query, timeout=READY_WITHIN_S).raise_for_status()
         for shot in shots(filled, newest_study()):
             if not arguments.only or shot.name in arguments.only:
                 take(browser, address, shot, arguments.out)

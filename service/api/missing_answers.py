@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -37,7 +38,7 @@ class MissingAnswers:
 
     def __init__(self, memory: BestMemory, pool: BestPool) -> None:
         self._memory, self._pool = memory, pool
-        self._under_way: set[tuple[Name, Problem]] = set()
+        self._under_way: set[tuple[Name, Problem, bool]] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -77,12 +78,13 @@ class MissingAnswers:
         if changes != self._seen and now_s - self._looked_s >= CHANGED_EVERY_S:
             self._seen, self._looked_s = changes, now_s
             self._note_cells()
-        for name, problems in self._memory.take_missed().items():
-            alike: dict[tuple[object, ...], list[Problem]] = {}
-            for problem in problems:
-                alike.setdefault((problem.dtype, problem.option_items), []).append(problem)
-            for some in alike.values():
-                self._compute(name, some)
+        for is_whole in (False, True):
+            for name, problems in self._memory.take_missed(is_whole=is_whole).items():
+                alike: dict[tuple[object, ...], list[Problem]] = {}
+                for problem in problems:
+                    alike.setdefault((problem.dtype, problem.option_items), []).append(problem)
+                for some in alike.values():
+                    self._compute(name, some, is_whole=is_whole)
 
     def _note_cells(self) -> None:
         with transaction() as session:
@@ -92,30 +94,31 @@ class MissingAnswers:
             if self._stopping.is_set():
                 return
             kernel = declared.get(problem.kernel)
-            if kernel is None or self._memory.find(kernel.name, slug, problem.shape, problem.dtype, problem.options):
+            if kernel is None:
                 continue
             try:
                 asked = kernel.problem(problem.shape, problem.dtype, problem.options)
             except (InvalidProblemError, UnknownNameError):
                 continue  # of an option or a shape that the kernel no longer has
-            if self._memory.refusal(kernel.name, slug, asked) is None:
-                self._memory.miss(kernel.name, slug, asked)
+            named = kernel.name, slug, asked
+            if self._memory.outlook(*named) is None and self._memory.refusal(*named) is None:
+                self._memory.miss(*named, is_whole=False)
             time.sleep(0)  # requests have their turn
 
-    def _compute(self, name: Name, problems: Sequence[Problem]) -> None:
+    def _compute(self, name: Name, problems: Sequence[Problem], *, is_whole: bool) -> None:
         kernel, state = catalogue().by_name.get(name[0]), self._memory.state_of(*name)
         with self._lock:
-            new = [problem for problem in problems if (name, problem) not in self._under_way]
+            new = [problem for problem in problems if (name, problem, is_whole) not in self._under_way]
             if kernel is None or state is None or not new:
                 return
-            self._under_way |= {(name, problem) for problem in new}
+            self._under_way |= {(name, problem, is_whole) for problem in new}
 
         def told(made: Answers) -> None:
             keep(state, new, made)
             ended = [new[place] for place in made] or new  # none at the end of a work that failed
             with self._lock:
-                self._under_way -= {(name, problem) for problem in ended}
+                self._under_way -= {(name, problem, is_whole) for problem in ended}
 
         asked = Asked(kernel, name[1], tuple(new), EnvironmentFilter())
-        if not self._pool.ask_later(slice_of(asked, new), None, told):
+        if not self._pool.ask_later(replace(slice_of(asked, new), is_rough=not is_whole), None, told):
             told({})

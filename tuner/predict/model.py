@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -135,20 +135,32 @@ class Smooth:
 
     def values(self, rows: Array) -> Array:
         """Its values on these rows, in a small part of the time that their deviations take."""
-        return np.asarray(self.level + self.basis(rows) @ self.weights)
+        return self.valued(self.basis(rows))
+
+    def valued(self, basis: Array) -> Array:
+        """The values of rows with this basis."""
+        return np.asarray(self.level + basis @ self.weights)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
         """Its values on these rows, and the standard deviation of each."""
         basis = self.basis(rows)
+        return self.valued(basis), self.deviations(basis)
+
+    def deviations(self, basis: Array) -> Array:
+        """The standard deviations of values with this basis."""
+        variance = sum((part**2).sum(axis=1, dtype=np.float64) for part in self._through_root(basis))
+        return np.asarray(np.sqrt(NOISE * variance))
+
+    def _through_root(self, basis: Array) -> Iterator[NDArray[np.float32]]:
+        """The basis times the inverse's root, some columns at a time."""
         narrow = basis.astype(np.float32)
-        variance = sum(((narrow[:, begin:] @ strip) ** 2).sum(axis=1, dtype=np.float64) for begin, strip in self._root)
-        return self.level + basis @ self.weights, np.sqrt(NOISE * variance)
+        return (narrow[:, begin:] @ strip for begin, strip in self._root)
 
     @cached_property
     def _root(self) -> list[tuple[int, NDArray[np.float32]]]:
         """The inverse's Cholesky factor: strips of columns, each from the row where it begins to differ from zero.
 
-        Deviations take most of a prediction. Squares cannot cancel, so that single precision is enough for them.
+        Deviations take most of a prediction, and of a fit. Squares cannot cancel, so that single precision is enough.
         """
         try:
             root = np.linalg.cholesky(self.inverse)
@@ -160,7 +172,8 @@ class Smooth:
     def without(self, rows: Array, values: Array) -> tuple[Array, Array]:
         """The same on some of the fitted rows, as if these had been left out."""
         basis = self.basis(rows)
-        left_out = np.linalg.inv(np.eye(len(rows)) - basis @ self.inverse @ basis.T)
+        known = sum((part @ part.T for part in self._through_root(basis)), np.zeros((len(rows), len(rows))))
+        left_out = np.linalg.inv(np.eye(len(rows)) - known)
         variance = np.diag(left_out) - 1.0
         return values - left_out @ (values - self.level - basis @ self.weights), np.sqrt(
             NOISE * np.maximum(variance, 0.0)

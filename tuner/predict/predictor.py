@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ MOST_ROUNDS, CHANGED, CHANGED_OF_VARIANT, CHANGED_WITHIN = 8, 4, 3, 0.3
 """Rounds of changes, and how many configurations each round changes: the best ones, and those of each variant, unless
 their logarithm of time is farther behind than this. What was fastest elsewhere may not fit: of 300 candidates of an
 H200's 38 did at (448, 184, 3328), and the one chosen takes 1.4 times as long as what a job found there."""
+
+LOOKED_AT_FIRST = 32
+"""Configurations of a round, those of the least expected times, that say which of the others are near enough."""
 
 SLOW, BEYOND = 0.5, 0.3
 """What exceeds this logarithm of time over the shape's best counts by this part: how slow is slow matters little."""
@@ -178,10 +182,13 @@ class Predictor:
         losses = [self._loss(model, i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
         return Fit(model, np.array(losses), library, self._features.estimate)
 
-    def predict(self, problem: Problem, is_admitted: Callable[[Configuration], bool]) -> Prediction | None:
+    def predict(
+        self, problem: Problem, is_admitted: Callable[[Configuration], bool], *, is_rough: bool = False
+    ) -> Prediction | None:
         """The candidate that the problem admits with the least expected time; None where it admits none.
 
-        What failed for any of the tuned problems is no candidate.
+        What failed for any of the tuned problems is no candidate. `is_rough`: in a tenth of the time, with any
+        candidate in place of the best; whether there is one and the expected loss are the same.
         """
 
         def is_open(configuration: Configuration) -> bool:
@@ -189,11 +196,15 @@ class Predictor:
 
         distances = self._distances(problem)
         order = [int(i) for i in np.argsort(distances, kind="stable")]
-        candidates = [c for c in self._candidates(order) if is_open(c)]
+        candidates = list(islice(filter(is_open, self._candidates(order)), 1 if is_rough else None))
         if not candidates:
             return None
-        with one_thread():
-            chosen, (cautious, expected) = self._search(problem, is_open, candidates)
+        if is_rough:
+            chosen = candidates[0]
+            cautious = expected = float(self._model.values(self._features.rows(problem, candidates))[0])
+        else:
+            with one_thread():
+                chosen, (cautious, expected) = self._search(problem, is_open, candidates)
         caution, expected = cautious - expected, max(expected, self._highest_rate)
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
         work = work_of(self._kernel, problem)
@@ -233,19 +244,37 @@ class Predictor:
         """The best of the candidates and of what comes of them by changes, with its expected value."""
         expectations: dict[Configuration, Expected] = {}
         changed: set[Configuration] = set()
-        new = list(candidates)
+        new, seen = list(candidates), set(candidates)
         for _ in range(MOST_ROUNDS):
-            values, deviations = self._model(self._features.rows(problem, new))
-            cautious = values + CAUTION * deviations
-            expectations |= zip(new, zip(cautious.tolist(), values.tolist(), strict=True), strict=True)
+            expectations |= self._expected(problem, new, min((e[0] for e in expectations.values()), default=math.inf))
             best = [c for c in _leaders(expectations) if c not in changed]
             changed.update(best)
             changes = dict.fromkeys(change for configuration in best for change in self._changes(configuration))
-            new = [c for c in changes if c not in expectations and is_admitted(c)]
+            new = [c for c in changes if c not in seen and is_admitted(c)]
+            seen.update(changes)
             if not new:
                 break
         chosen = min(expectations, key=lambda c: expectations[c][0])
         return chosen, expectations[chosen]
+
+    def _expected(
+        self, problem: Problem, configurations: Sequence[Configuration], least: float
+    ) -> dict[Configuration, Expected]:
+        """What is expected of them, the least so far being that; those are left out that no caution can bring near it.
+
+        Deviations take longest, and caution only adds to a value.
+        """
+        basis = self._model.basis(self._features.rows(problem, configurations))
+        values = self._model.valued(basis)
+        order = np.argsort(values, kind="stable")
+        expected: dict[Configuration, Expected] = {}
+        for some in (order[:LOOKED_AT_FIRST], order[LOOKED_AT_FIRST:]):
+            near = some[values[some] <= least + CHANGED_WITHIN]
+            cautious = (values[near] + CAUTION * self._model.deviations(basis[near])).tolist()
+            own = zip(cautious, values[near].tolist(), strict=True)
+            expected |= zip((configurations[i] for i in near), own, strict=True)
+            least = min([least, *cautious])
+        return expected
 
     def _changes(self, configuration: Configuration) -> Iterator[Configuration]:
         """The configurations that differ in the value of one parameter."""

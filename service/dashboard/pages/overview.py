@@ -28,6 +28,7 @@ from tilewright.service.operations.views.cells import CellStatus
 from tilewright.service.operations.views.families import FAMILIES
 from tilewright.service.operations.views.kernel_summaries import kernel_summaries
 from tilewright.service.operations.views.matrix import (
+    MOST_COLUMNS,
     MatrixFilter,
     MatrixPage,
     Measure,
@@ -39,7 +40,8 @@ from tilewright.service.operations.views.matrix import (
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-SHOWN = 200
+SHOWN, MOST_CELLS = 200, 1400
+"""Rows of a page, and cells, of some 23 bytes each as they cross the network: a page weighs 60 KiB at most."""
 
 Text = Annotated[str | None, Query(max_length=256)]
 Cursor = Annotated[str | None, Query(max_length=96)]
@@ -99,7 +101,10 @@ def overview(
             except InvalidRequestError as error:
                 refusal = error
         if refusal is None:
-            found, refusal = _read(session, named, _ranking(sorting, colour), cursor or None, request.app.state.best)
+            columns = min(len(models), MOST_COLUMNS) if not device_model else 1
+            limit = min(SHOWN, MOST_CELLS // max(columns, 1))
+            ranking, memory = _ranking(sorting, colour), request.app.state.best
+            found, refusal = _read(session, named, ranking, cursor or None, memory, limit)
         is_filtered = any(value for name, value in named.items() if name != "kernel")
         is_home = not (is_filtered or cursor or refusal)
         home = Home.of(kernel_summaries(session)) if is_home else None
@@ -114,6 +119,7 @@ def overview(
         chosen=named | {"colour": colour, "order": sorting.text, "q": q},
         sorting=sorting,
         is_filtered=is_filtered,
+        is_colour_chosen=colour is not usual,
         home=home,
         source=own_path(request),
         data=address(
@@ -148,7 +154,7 @@ def _ranking(sorting: TableOrder, measure: Measure) -> Ranking:
 
 
 def _read(
-    session: Session, named: dict[str, Any], ranking: Ranking, cursor: str | None, memory: BestMemory
+    session: Session, named: dict[str, Any], ranking: Ranking, cursor: str | None, memory: BestMemory, limit: int
 ) -> tuple[MatrixPage, InvalidRequestError | None]:
     """The rows and figures, or nothing and the reason why a filter cannot be read."""
     try:
@@ -165,7 +171,7 @@ def _read(
             named["kernel"],
             chosen,
             ranking=ranking,
-            limit=SHOWN,
+            limit=limit,
             cursor=cursor,
             only_known=True,
             memory=memory,
@@ -194,12 +200,15 @@ def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure,
     known = {one.device_model for one in found.models}
     shown = {cell.device_model for row in found.items[:1] for cell in row.cells}
     all_stale = matrix_view.all_stale(found.items)
+    lines = matrix_view.lines(found.items, colour, all_stale)
+    about = {line["about"] for line in lines}
     return {
         "columns": matrix_view.columns([m for m in models if m.slug == only or m.slug in shown]),
         "hidden": 0 if only else len(known - shown),
         "folded": [model for model in models if model.slug not in known],
         "axes": matrix_view.axes_text([row.problem for row in found.items]),
-        "lines": matrix_view.lines(found.items, colour, all_stale),
+        "about": about.pop() if len(about) == 1 else None,  # what all rows share is said once
+        "lines": lines,
         "all_stale": all_stale,
         "legend": matrix_view.LEGENDS[colour],
         "total": found.total,

@@ -128,7 +128,9 @@ def _row(
         "is_usable": cell.is_usable,
         "match": cell.match.value if cell.match else None,
         "mark": mark,
-        "meaning": meaning if cell.shipped is None else f"from {cell.shipped}",
+        # Which records, and what has changed since, is in the title: it takes four lines.
+        "meaning": f"{cell.match} from {cell.shipped.partition(' (')[0]}" if cell.match and cell.shipped else meaning,
+        "shipped": cell.shipped,
         "expected_ms": None if cell.result else _expected_ms(cell, known, memory),
         "expected_loss": cell.expected_loss,
         "refused": cell.refused,

@@ -109,13 +109,15 @@ def predictions(
     shipped: Sequence[Record] = (),
     until: float | None = None,
     is_stored: bool = True,
+    is_rough: bool = False,
 ) -> dict[Problem, Prediction | None]:
     """For each problem its prediction, or None where the tuned and the shipped shapes allow none.
 
     `asked` says of each problem which configurations it admits, `tuned` holds the best rows of the device model. Each
     of its shapes takes the place of the nearest shipped one. `until`: from this moment of `time.monotonic` on, no
     further prediction is begun, except for a first one; the nearest to what is tuned are made first, the others are
-    left out. `is_stored`: whether the fit and the predictions are kept in the database.
+    left out. `is_stored`: whether the fit and the predictions are kept in the database. `is_rough`: as
+    `Predictor.predict` has it; such predictions are not kept.
     """
     if not asked or not enough(max(len(tuned.ids), len(shipped))):
         return dict.fromkeys(asked)
@@ -139,8 +141,12 @@ def predictions(
         for problem in predictor.fitted.nearest_first(left) if until is not None and left else left:
             if until is not None and made and time.monotonic() >= until:
                 break
-            made[problem] = _prediction((key, problem), predictor.fitted, problem, asked[problem])
-        predictor.store({problem: made[problem] for problem in left if problem in made})
+            if is_rough:
+                made[problem] = predictor.fitted.predict(problem, asked[problem], is_rough=True)
+            else:
+                made[problem] = _prediction((key, problem), predictor.fitted, problem, asked[problem])
+        if not is_rough:
+            predictor.store({problem: made[problem] for problem in left if problem in made})
     return made
 
 

@@ -49,6 +49,8 @@ class Effort(Enum):
     """Problems that need either are left out."""
     MEANWHILE = auto()
     """Problems that need a prediction are answered without, and marked as pending."""
+    ROUGH = auto()
+    """Of a prediction only the kind of answer and the expected loss count: it is rough, and its problem marked so."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class DatabaseRows:
     effort: Effort = Effort.ALL
     until: float | None = None
     pending: set[Problem] = field(default_factory=set)
+    rough: set[Problem] = field(default_factory=set)
 
     @cached_property
     def _model(self) -> models.DeviceModel:
@@ -152,7 +155,7 @@ class DatabaseRows:
 
     def defaults(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer]:
         """The kernel's default for each, by problem hash; those are left out for which none is looked for."""
-        return default_answers(asked, is_search_allowed=self.effort is Effort.ALL)
+        return default_answers(asked, is_search_allowed=self.effort in {Effort.ALL, Effort.ROUGH})
 
     def _made(
         self, limits: Limits, tuned: TunedShapes, asked: Sequence[BestQuery], shipped: Sequence[Record]
@@ -165,4 +168,7 @@ class DatabaseRows:
                 return {query.problem: None for query in asked}
         series = Series(self.kernel, limits, self._model.id, asked[0].problem)
         admits = {query.problem: query.is_member for query in asked}
-        return predictions(self.reading, series, tuned, admits, shipped=shipped, until=self.until)
+        is_rough = self.effort is Effort.ROUGH
+        made = predictions(self.reading, series, tuned, admits, shipped=shipped, until=self.until, is_rough=is_rough)
+        self.rough.update(problem for problem, one in made.items() if is_rough and one is not None)
+        return made

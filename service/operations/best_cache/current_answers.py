@@ -88,12 +88,12 @@ def _key(
 
 
 def current_answers(
-    session: Session, asked: Sequence[AskedProblem], known: Answers | None = None
+    session: Session, asked: Sequence[AskedProblem], known: Answers | None = None, *, are_whole: bool = False
 ) -> list[CurrentAnswer | str]:
     """One entry a problem, in order: its answer, or the reason why it has none.
 
     What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it, and so are all
-    answers where more than LOOKED_UP are unknown.
+    answers where more than LOOKED_UP are unknown. `are_whole`: what is noted there is the answer, not an outlook on it.
     """
     memory = known if isinstance(known, BestMemory) else None
     current: dict[int, CurrentAnswer | str] = {}
@@ -102,10 +102,14 @@ def current_answers(
     live = {pair for pair in pairs if memory is not None and memory.state_of(*pair) is not None}
     for place, (problem, slug) in enumerate(asked):
         named = (problem.kernel, slug, problem.shape, problem.dtype, problem.options)
-        kept = known.find(*named) if known is not None else None
+        meant = _problem(problem) if memory is not None and not are_whole else None
+        if memory is not None and meant is not None:
+            kept: CachedAnswer | BestAnswer | None = memory.outlook(problem.kernel, slug, meant)
+        else:
+            kept = known.find(*named) if known is not None else None
         if kept is not None:
             current[place] = CurrentAnswer(kept.match, kept.expected_loss, kept.shipped)
-        elif (problem.kernel, slug) in live and (noted := _noted(memory, problem, slug)) is not None:
+        elif (problem.kernel, slug) in live and (noted := _noted(memory, problem, slug, is_whole=are_whole)):
             current[place] = noted
         else:
             options = str(sorted(problem.options.items()))
@@ -113,10 +117,11 @@ def current_answers(
     is_many = sum(map(len, groups.values())) > LOOKED_UP
     for (kernel, slug, *_), places in groups.items():
         is_left = is_many and (kernel, slug) in live
-        left = [place for place in places if not (is_left and _is_noted(memory, *asked[place]))]
+        left = [p for p in places if not (is_left and _is_noted(memory, *asked[p], is_whole=are_whole))]
         current |= dict.fromkeys(set(places) - set(left), PENDING)
         for start in range(0, len(left), MAX_SHAPES):
-            current |= _looked_up(session, asked, left[start : start + MAX_SHAPES], memory)
+            some = left[start : start + MAX_SHAPES]
+            current |= _looked_up(session, asked, some, memory, are_whole=are_whole)
     return [current[place] for place in range(len(asked))]
 
 
@@ -129,25 +134,30 @@ def _problem(asked: ProblemAnswer) -> Problem | None:
         return None
 
 
-def _is_noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str) -> bool:
+def _is_noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_whole: bool) -> bool:
     """Notes that the answer should be computed, where one could be kept."""
     problem = _problem(asked)
-    return memory is not None and problem is not None and memory.miss(asked.kernel, slug, problem)
+    return memory is not None and problem is not None and memory.miss(asked.kernel, slug, problem, is_whole=is_whole)
 
 
-def _noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str) -> CurrentAnswer | str | None:
+def _noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_whole: bool) -> CurrentAnswer | str | None:
     """What is known of a problem without an answer: why it has none, or that it is being computed; else None."""
     problem = _problem(asked) if memory is not None else None
     if memory is None or problem is None:
         return None
     if memory.is_awaited(asked.kernel, slug, problem):
-        memory.miss(asked.kernel, slug, problem)  # again: the computation before may have failed
+        memory.miss(asked.kernel, slug, problem, is_whole=is_whole)  # again: the one before may have failed
         return PENDING
     return memory.refusal(asked.kernel, slug, problem)
 
 
 def _looked_up(
-    session: Session, asked: Sequence[AskedProblem], places: Sequence[int], memory: BestMemory | None
+    session: Session,
+    asked: Sequence[AskedProblem],
+    places: Sequence[int],
+    memory: BestMemory | None,
+    *,
+    are_whole: bool,
 ) -> dict[int, CurrentAnswer | str]:
     """The answers at those places, which differ only in shape; where one is refused, each is asked for alone."""
     problem, slug = asked[places[0]]
@@ -165,23 +175,20 @@ def _looked_up(
     except (InvalidProblemError, InvalidRequestError, NoConfigurationError, NotFoundError) as error:
         if len(places) == 1 or isinstance(error, NotFoundError):  # of a kernel that is not here none has an answer
             return dict.fromkeys(places, str(error))
-        return {key: value for place in places for key, value in _looked_up(session, asked, [place], memory).items()}
+        each = (_looked_up(session, asked, [place], memory, are_whole=are_whole) for place in places)
+        return {place: answer for one in each for place, answer in one.items()}
+    if memory is not None:
+        for missing in (one for one in question.problems if one.hash not in found):
+            memory.miss(question.kernel.name, question.device_model, missing, is_whole=are_whole)
     return {
-        place: _current(found.get(problem.hash), question, problem, memory, state)
+        place: _current(found.get(problem.hash), question, problem, state)
         for place, problem in zip(places, question.problems, strict=True)
     }
 
 
 def _current(
-    answer: BestAnswer | None, question: Asked, problem: Problem, memory: BestMemory | None, state: ShelfState | None
+    answer: BestAnswer | None, question: Asked, problem: Problem, state: ShelfState | None
 ) -> CurrentAnswer | str:
-    if answer is not None:
-        if state is not None:
-            state.keep(problem, CachedAnswer.of(problem, question.device_model, answer))
-        return CurrentAnswer(answer.match, answer.expected_loss, answer.shipped)
-    if memory is None:
-        return PENDING
     if state is not None:
-        state.keep(problem, None)
-    memory.miss(question.kernel.name, question.device_model, problem)
-    return PENDING
+        state.keep(problem, None if answer is None else CachedAnswer.of(problem, question.device_model, answer))
+    return PENDING if answer is None else CurrentAnswer(answer.match, answer.expected_loss, answer.shipped)

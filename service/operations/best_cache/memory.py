@@ -75,7 +75,7 @@ class BestMemory:
         self._expected_since = -math.inf
         self.asked: set[Name] = set()
         """Shelves that were asked about, until somebody writes them down and takes them out."""
-        self._missed: dict[Name, dict[Problem, None]] = {}
+        self._missed: dict[bool, dict[Name, dict[Problem, None]]] = {True: {}, False: {}}  # whole answers, outlooks
         self.changes = 0
         """How often something was learnt that may change an answer."""
 
@@ -111,13 +111,25 @@ class BestMemory:
             self.miss(shelf.kernel.name, shelf.slug, answer.problem)
         return answer
 
-    def miss(self, kernel: str, device_model: str, problem: Problem) -> bool:
-        """Notes that the problem's answer should be computed, without anybody waiting; False where none could be
-        kept.
+    def outlook(self, kernel: str, device_model: str, problem: Problem) -> CachedAnswer | None:
+        """How the problem is answered; an outlook from before the last change is noted, to be made anew."""
+        whole = self.find_of(kernel, device_model, problem)
+        shelf = self._shelf(kernel, device_model) if whole is None else None
+        known = None if shelf is None else shelf.outlook(problem)
+        if known is None:
+            return whole
+        if not known[1]:
+            self.miss(kernel, device_model, problem, is_whole=False)
+        return known[0]
+
+    def miss(self, kernel: str, device_model: str, problem: Problem, *, is_whole: bool = True) -> bool:
+        """Notes that the problem's answer, or an outlook on it, should be computed, without anybody waiting.
+
+        False where none could be kept.
         """
-        is_kept = self._shelf(kernel, device_model) is not None
-        if is_kept and sum(map(len, list(self._missed.values()))) < MOST_MISSED:
-            self._missed.setdefault((kernel, device_model), {})[problem] = None
+        is_kept, missed = self._shelf(kernel, device_model) is not None, self._missed[is_whole]
+        if is_kept and sum(map(len, list(missed.values()))) < MOST_MISSED:
+            missed.setdefault((kernel, device_model), {})[problem] = None
         return is_kept
 
     def is_predictable(self, kernel: str, device_model: str, problem: Problem) -> bool:
@@ -135,9 +147,9 @@ class BestMemory:
         shelf = self._shelf(kernel, device_model)
         return shelf is not None and shelf.is_awaited(problem)
 
-    def take_missed(self) -> dict[Name, list[Problem]]:
+    def take_missed(self, *, is_whole: bool = True) -> dict[Name, list[Problem]]:
         """The problems noted so, each once, which are then forgotten."""
-        missed, self._missed = self._missed, {}
+        missed, self._missed[is_whole] = self._missed[is_whole], {}
         return {name: list(problems) for name, problems in missed.items()}
 
     def state_of(self, kernel: str, device_model: str) -> ShelfState | None:

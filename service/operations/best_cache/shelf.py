@@ -40,7 +40,10 @@ class Model:
 
 
 class CachedAnswer(NamedTuple):
-    """A BestAnswer as JSON bytes, with the fields that metrics and demand count."""
+    """A BestAnswer as JSON bytes, with the fields that metrics and demand count.
+
+    Without JSON it is an outlook: how the problem will be answered, for a page that shows no more.
+    """
 
     match: Match
     problem: Problem
@@ -88,6 +91,7 @@ class Shelf:
     _counts: Counter[int] = field(default_factory=Counter)  # rows of a kind
     _answers: dict[Question, CachedAnswer] = field(default_factory=dict)
     _computed: dict[Problem, Computed] = field(default_factory=dict)
+    _outlooks: dict[Problem, Computed] = field(default_factory=dict)
     _keeping: threading.Lock = field(default_factory=threading.Lock)  # pages keep answers in threads of their own
 
     def __post_init__(self) -> None:
@@ -135,11 +139,23 @@ class Shelf:
         computed = Computed(version, answer)
         if not self._is_current(computed):
             return
+        is_outlook = isinstance(answer, CachedAnswer) and not answer.as_json
+        kept = self._outlooks if is_outlook else self._computed
         with self._keeping:
-            self._computed.pop(problem, None)  # the newest stand last
-            self._computed[problem] = computed
-            while len(self._computed) > MOST_ANSWERS:
-                del self._computed[next(iter(self._computed))]
+            kept.pop(problem, None)  # the newest stand last
+            kept[problem] = computed
+            while len(kept) > MOST_ANSWERS:
+                del kept[next(iter(kept))]
+
+    def outlook(self, problem: Problem) -> tuple[CachedAnswer, bool] | None:
+        """How the problem is answered, and whether that is known of the rows as they are now; None where it is not.
+
+        Like a prediction it stands until it is made anew.
+        """
+        outlook = self._outlooks.get(problem)
+        if outlook is None or not isinstance(outlook.answer, CachedAnswer):
+            return None
+        return outlook.answer, self._is_current(outlook)
 
     def is_outdated(self, problem: Problem) -> bool:
         """Whether what was computed for the problem rests on rows that have changed."""
@@ -213,7 +229,7 @@ class Shelf:
     def forget_predictions(self) -> None:
         """Drops what was computed before the latest retraction: it may rest on what was retracted."""
         self.version = self.version[0] + 1, self.version[1]
-        self._computed = {}
+        self._computed, self._outlooks = {}, {}
         self._answers = {}
 
     def _put(self, key: bytes, row: StoredBest) -> None:

@@ -146,7 +146,7 @@ class _Lane:
             most = MOST_LATER_OF_CALLER if work.caller else MOST_LATER
             has_room = of_all + len(work.left) <= MOST_LATER and of_caller + len(work.left) <= most
             if has_room:
-                self._later.append(work)
+                (self._later.appendleft if work.asked.is_rough else self._later.append)(work)  # pages wait for those
                 self._wake()
             return has_room
 

@@ -39,11 +39,15 @@ class Slice:
     shapes: tuple[Mapping[str, int], ...]
     seconds: float
     ranks: bool = False
+    is_rough: bool = False  # predictions as Effort.ROUGH has them
 
 
 @dataclass(frozen=True)
 class Made:
-    """One answer as JSON, with the fields that are counted; it goes with a problem that the other side has."""
+    """One answer as JSON, with the fields that are counted; it goes with a problem that the other side has.
+
+    Of a rough prediction there is no JSON.
+    """
 
     match: str
     device_model: str
@@ -127,11 +131,16 @@ def _question(asked: Slice, places: Sequence[int]) -> Asked:
 
 def _made(asked: Slice, places: Sequence[int], until: float) -> Answers:
     from tilewright.service.operations.best.find import find_in  # noqa: PLC0415
+    from tilewright.service.operations.best.source import Effort  # noqa: PLC0415
 
     question = _question(asked, places)
-    found = find_in(question.rows(until=until), question.problems)
+    rows = question.rows(effort=Effort.ROUGH if asked.is_rough else Effort.ALL, until=until)
+    found = find_in(rows, question.problems)
     return {
-        place: Made(a.match.value, a.device_model, a.expected_loss, a.shipped, a.model_dump_json().encode())
+        place: Made(
+            *(a.match.value, a.device_model, a.expected_loss, a.shipped),
+            b"" if problem in rows.rough else a.model_dump_json().encode(),
+        )
         for place, problem in zip(places, question.problems, strict=True)
         if (a := found.get(problem.hash)) is not None
     }

@@ -11,7 +11,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Select, Subquery, and_, false, func, or_, select, true
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    any_,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from tilewright.kernels.errors import InvalidProblemError
@@ -166,12 +181,22 @@ def _with_reported(query: Select[Row], model_id: Any) -> Select[Row]:
     return query.outerjoin(like, true()).outerjoin(_peer, _peer.id == like.c.id)
 
 
-def _environments_that_moved() -> Subquery:
-    """Every device model and environment with a current best, and `has_moved`: its devices now report another."""
+def _pair(model_id: Any, environment_id: Any) -> ColumnElement[int]:
+    """A device model and an environment as one number."""
+    number: ColumnElement[int] = cast(model_id, BigInteger) * 2**32 + environment_id
+    return number
+
+
+def _environments_that_moved(session: Session) -> list[int]:
+    """Pairs of a device model and an environment with a current best, whose devices now report another one.
+
+    Read on their own, a few: the database has no idea how many there are, and would go through all results for each.
+    """
     best = models.BestConfiguration
     pairs = select(best.device_model_id, best.environment_id).where(is_current()).distinct().subquery()
-    query = select(pairs, or_(*_MOVED.values()).label("has_moved")).join(_there, _there.id == pairs.c.environment_id)
-    return _with_reported(query, pairs.c.device_model_id).subquery()
+    query = select(_pair(pairs.c.device_model_id, pairs.c.environment_id)).select_from(pairs)
+    query = query.join(_there, _there.id == pairs.c.environment_id)
+    return list(session.scalars(_with_reported(query, pairs.c.device_model_id).where(or_(*_MOVED.values()))))
 
 
 def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> Select[Row]:
@@ -182,7 +207,7 @@ def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> 
 
 def with_staleness(session: Session, query: Select[Row]) -> tuple[Select[Row], ColumnElement[bool]]:
     """The query with all joined that tells whether a best configuration is stale, and the condition that it is."""
-    known, moved = current_sources(session), _environments_that_moved()
+    known, moved = current_sources(session), _environments_that_moved(session)
     best, variant, kernel = models.BestConfiguration, aliased(models.KernelVariant), aliased(models.Kernel)
     changed = and_(kernel.name.in_(list(catalogue().by_name)), variant.id.not_in(known))
     joined = (
@@ -190,12 +215,26 @@ def with_staleness(session: Session, query: Select[Row]) -> tuple[Select[Row], C
         .join(_winner, _winner.id == best.trial_id)
         .join(variant, variant.id == _winner.kernel_variant_id)
         .join(kernel, kernel.id == variant.kernel_id)
-        .join(
-            moved,
-            and_(moved.c.device_model_id == best.device_model_id, moved.c.environment_id == best.environment_id),
-        )
     )
-    return joined, or_(changed, moved.c.has_moved)
+    return joined, or_(
+        changed, _pair(best.device_model_id, best.environment_id) == any_(literal(moved, ARRAY(BigInteger)))
+    )
+
+
+def in_preference_of_best(is_stale: ColumnElement[bool]) -> list[Any]:
+    """The order of a problem's rows on a device model, the one that `best` prefers first (`best.rows.in_preference`).
+
+    For a query of `with_staleness`: measured here before imported, fresh before stale; of fresh ones the fastest, of
+    stale ones the last measured.
+    """
+    best = models.BestConfiguration
+    return [
+        _there.origin.is_not(None),
+        is_stale,
+        case((is_stale, -func.extract("epoch", best.verified_at)), else_=0),
+        case((is_stale, -best.environment_id), else_=0),
+        best.time_ms,
+    ]
 
 
 def perhaps_improvable(session: Session, query: Any) -> Any:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from sqlalchemy import CTE, ColumnElement, Float, Select, case, cast, false, func, literal, null, select
+from sqlalchemy import CTE, ColumnElement, Float, Select, cast, false, func, literal, null, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.best.against_library import AgainstLibrary, against_library
 from tilewright.service.operations.shape_filter import is_family
 from tilewright.service.operations.staleness.regressions import with_earlier
-from tilewright.service.operations.staleness.standing import is_current, with_staleness
+from tilewright.service.operations.staleness.standing import in_preference_of_best, is_current, with_staleness
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
@@ -61,7 +61,7 @@ def has_status(cells: CTE, status: CellStatus) -> ColumnElement[bool]:
 def _bests(
     session: Session, problems: Sequence[ColumnElement[bool]], of_model: Sequence[ColumnElement[bool]]
 ) -> Select[tuple[object, ...]]:
-    best, environment = models.BestConfiguration, models.Environment
+    best = models.BestConfiguration
     wanted = select(best.id).join(best.problem).where(*problems, *of_model, is_current())
     rows, is_stale = with_staleness(session, wanted)
     earlier = with_earlier(best.problem_id.in_(select(models.Problem.id).where(*problems)), *of_model)
@@ -81,15 +81,7 @@ def _bests(
         rows.with_only_columns(*columns)
         .join(earlier, earlier.c.id == best.id)
         .ext(distinct_on(best.problem_id, best.device_model_id))
-        .order_by(
-            best.problem_id,
-            best.device_model_id,
-            environment.origin.is_not(None),
-            is_stale,
-            case((is_stale, -func.extract("epoch", best.verified_at)), else_=0),
-            case((is_stale, -best.environment_id), else_=0),
-            best.time_ms,
-        )
+        .order_by(best.problem_id, best.device_model_id, *in_preference_of_best(is_stale))
     )
 
 

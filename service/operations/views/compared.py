@@ -17,7 +17,7 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, ProblemAnswer
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.comparisons import DRIFT
-from tilewright.service.operations.staleness.standing import is_current
+from tilewright.service.operations.staleness.standing import in_preference_of_best, is_current, with_staleness
 from tilewright.service.operations.staleness.verdict import Verdict
 from tilewright.service.store import models
 
@@ -26,7 +26,7 @@ MISSING_IN_A, MISSING_IN_B = "missing in a", "missing in b"
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a device model's results in one environment or its newest, now or `at` a time."""
+    """One side of a comparison: a device model's results in one environment, or of any, now or `at` a time."""
 
     device_model: str
     environment_id: int | None = None
@@ -81,7 +81,7 @@ def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 10
     """
     for name, side in (("a", a), ("b", b)):
         _check_environment(session, f"{name}_environment", side)
-    rows = _joined(_side(kernel, a, "a"), _side(kernel, b, "b"))
+    rows = _joined(_side(session, kernel, a, "a"), _side(session, kernel, b, "b"))
     place = case((rows.c.verdict == Verdict.SAME.value, 2), (rows.c.speedup.is_(None), 1), else_=0)
     change = func.abs(func.ln(func.coalesce(rows.c.speedup, 1.0)))
     # One statement: the comparison is made once, for the counts over all of it and for the rows shown.
@@ -148,24 +148,27 @@ def environments(session: Session, kernel: str) -> list[ChosenEnvironment]:
     ]
 
 
-def _side(kernel: str, side: Side, name: str) -> Subquery:
-    """One side's best of every problem: measured here before imported, then what was measured last."""
+def _side(session: Session, kernel: str, side: Side, name: str) -> Subquery:
+    """One side's best of every problem: the one that `best` prefers now; of an environment, or at a time, the last
+    measured, one of here before an imported one.
+    """
     best, environment = models.BestConfiguration, models.Environment
     # Looked up by the statement itself, once: joined they would be compared with every row.
     kernel_id = select(models.Kernel.id).where(models.Kernel.name == kernel).scalar_subquery()
     model_id = select(models.DeviceModel.id).where(models.DeviceModel.slug == side.device_model).scalar_subquery()
     half = func.greatest(best.ci_high_ms - best.time_ms, best.time_ms - best.ci_low_ms, 0.0) / best.time_ms
-    query = (
-        select(best.problem_id, best.id, best.time_ms, half.label("noise"))
-        .ext(distinct_on(best.problem_id))
-        .join(best.problem)
-        .join(environment, environment.id == best.environment_id)
-        .where(models.Problem.kernel_id == kernel_id, best.device_model_id == model_id, *_standing(side.at))
-        .order_by(best.problem_id, environment.origin.is_not(None), best.verified_at.desc(), best.environment_id.desc())
-    )
-    if side.environment_id is not None:
-        query = query.where(best.environment_id == side.environment_id)
-    return query.subquery(name)
+    columns = (best.problem_id, best.id, best.time_ms, half.label("noise"))
+    wanted = select(best.id).ext(distinct_on(best.problem_id)).join(best.problem)
+    wanted = wanted.where(models.Problem.kernel_id == kernel_id, best.device_model_id == model_id, *_standing(side.at))
+    if side.environment_id is None and side.at is None:
+        rows, is_stale = with_staleness(session, wanted)
+        order = in_preference_of_best(is_stale)
+    else:
+        rows = wanted.join(environment, environment.id == best.environment_id)
+        if side.environment_id is not None:
+            rows = rows.where(best.environment_id == side.environment_id)
+        order = [environment.origin.is_not(None), best.verified_at.desc(), best.environment_id.desc()]
+    return rows.with_only_columns(*columns).order_by(best.problem_id, *order).subquery(name)
 
 
 def _standing(at: datetime | None) -> list[ColumnElement[bool]]:

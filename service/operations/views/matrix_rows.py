@@ -109,8 +109,12 @@ def problem_rows(
     *,
     shown: Sequence[str] | None = None,
     memory: BestMemory | None = None,
+    are_whole: bool = False,
 ) -> list[ProblemRow]:
-    """A row for each of these problems, in order, with the cells of the device models `shown`; None: of all."""
+    """A row for each of these problems, in order, with the cells of the device models `shown`; None: of all.
+
+    `are_whole`: answers that are missing in memory are noted as `current_answers` does.
+    """
     table = models.DeviceModel
     rows = {row.slug: row for row in session.scalars(select(table)) if shown is None or row.slug in shown}
     problems = _problems(session, ids, family)
@@ -118,7 +122,8 @@ def problem_rows(
     slugs = sorted(rows, key=lambda slug: (rows[slug].kind == "cpu", slug))
     places = [(i, slug) for i in ids for slug in slugs]
     unknown = [place for place in places if place not in known or not known[place].is_usable]
-    answers = current_answers(session, [(problems[i].answer, slug) for i, slug in unknown], memory)
+    asked = [(problems[i].answer, slug) for i, slug in unknown]
+    answers = current_answers(session, asked, memory, are_whole=are_whole)
     otherwise = dict(zip(unknown, answers, strict=True))
     failures = _failures(session, ids)
     cells = {
@@ -133,10 +138,13 @@ def problem_rows(
 def problem_cells(
     session: Session, problem: ProblemAnswer, row_id: int | None, slugs: Sequence[str], memory: BestMemory | None
 ) -> list[CellAnswer]:
-    """The cells of one problem on these device models; `row_id`: its row, None where nobody has tuned it."""
+    """The cells of one problem on these device models, whose predictions are in memory unless they are pending.
+
+    `row_id`: its row, None where nobody has tuned it.
+    """
     if row_id is not None:
-        return problem_rows(session, [row_id], literal(""), shown=slugs, memory=memory)[0].cells
-    answers = current_answers(session, [(problem, slug) for slug in slugs], memory)
+        return problem_rows(session, [row_id], literal(""), shown=slugs, memory=memory, are_whole=True)[0].cells
+    answers = current_answers(session, [(problem, slug) for slug in slugs], memory, are_whole=True)
     return [_cell(slug, None, None, answer) for slug, answer in zip(slugs, answers, strict=True)]
 
 

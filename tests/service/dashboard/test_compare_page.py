@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 from factories import H100, H200, NEW, OLD, SHAPE
@@ -125,6 +126,19 @@ def test_data_link_has_the_same_verdicts_as_the_schedules_comparison(client, pag
 def test_device_models_are_compared(page, commit):
     commit(lambda rows: [rows.best(time_ms=1.0, model=H100), rows.best(time_ms=0.5, model=H200)])
     assert f"{TIMES}2.00" in page("/compare?kernel=gemm&a=nvidia-h100&b=nvidia-h200")
+
+
+def test_a_stale_result_that_was_measured_last_is_not_compared(page, commit):
+    """By a worker whose driver is older, say: `best` answers with the fresh one."""
+
+    def make(rows):
+        rows.best(time_ms=1.0, environment=OLD).verified_at = datetime(2026, 11, 20, tzinfo=UTC)
+        rows.best(time_ms=2.0, environment=NEW).verified_at = datetime(2026, 11, 10, tzinfo=UTC)
+        rows.best(time_ms=3.0, model=H100, environment=NEW)
+
+    commit(make)
+    shown = page("/compare?kernel=gemm&a=nvidia-h200&b=nvidia-h100")
+    assert f"<b>{TIMES}0.67</b>" in shown
 
 
 def test_a_time_before_every_result_has_none(page, commit):

@@ -35,21 +35,35 @@ def test_every_kernel_has_a_line_with_its_gain_and_what_needs_somebody(page, com
         ("/attention?kind=regressed", "1 result slower than before: see since when"),
         ("/demand", "1 requested problem not tuned: tune the most requested"),
         ("/attention?kind=behind", "1 result behind the library: tune longer"),
-        ("/ask?kernel=gemm", "Use a result in your program"),
+        ("/ask?kernel=gemm", "Look up a shape: tune it, or use it in your program"),
     ]
 
 
 def test_results_of_a_cpu_lead_with_the_gain_over_the_default_and_are_called_a_stand_in(page, commit):
-    commit(lambda rows: rows.best(SQUARE, 1.0, model=CPU))
+    commit(lambda rows: rows.best(SQUARE, 1.0, model=CPU, library_ms=0.3))
     shown = page()
+    assert "as fast as the library" not in top(shown)
+    assert ' bad"' not in shown
+    assert '<details id="more-filters"><summary>' in shown  # the usual colour of a CPU opens nothing
     assert "stands in for a GPU" in top(shown)
     assert f"{TIMES}2.00</b> as fast as the default configuration" in top(shown)
     assert f"{TIMES}2.00" in cells(shown, shape(512, 512, 512))[0]
 
 
 def test_a_cpu_beside_gpus_shows_its_gain_over_the_default_in_the_matrix(page, commit):
-    commit(lambda rows: [rows.best(SQUARE, 1.0, library_ms=1.5), rows.best(SQUARE, 40.0, library_ms=10.0, model=CPU)])
-    assert f"{TIMES}2.00 default" in cells(page(), shape(512, 512, 512))[1]
+    commit(lambda rows: [rows.best(SQUARE, 1.0, library_ms=0.8), rows.best(SQUARE, 40.0, library_ms=10.0, model=CPU)])
+    shown = page()
+    assert f"{TIMES}2.00 default" in cells(shown, shape(512, 512, 512))[1]
+    strip = shown.partition('aria-label="Device models"')[2].partition("</table>")[0]
+    assert strip.count(' bad"') == 1  # of two that are behind, the GPU's alone is red
+
+
+def test_a_study_of_a_cpu_leads_with_the_gain_over_the_default(page, commit):
+    studies = commit(
+        lambda rows: [rows.trial_of(rows.best(SQUARE, library_ms=0.8, model=m)).study_id for m in (CPU, H200)]
+    )
+    orders = [re.findall(r"<dt>(Over the \w+)</dt>", page(f"/studies/{study}")) for study in studies]
+    assert orders == [["Over the default", "Over the library"], ["Over the library", "Over the default"]]
 
 
 def test_a_filter_leaves_the_first_screen_out(page, commit):
@@ -74,7 +88,7 @@ def test_what_was_looked_up_for_a_cell_is_not_looked_up_again(page, filled, comp
     """Until something changes: two hundred rows of cells took most of a second each time."""
     calls = []
     look_up = current_answers._looked_up
-    monkeypatch.setattr(current_answers, "_looked_up", lambda *of: calls.append(of) or look_up(*of))
+    monkeypatch.setattr(current_answers, "_looked_up", lambda *of, **more: calls.append(of) or look_up(*of, **more))
 
     def looked_up_by_a_page():
         calls.clear()

@@ -184,3 +184,21 @@ def test_a_server_without_keys_asks_for_none(page):
     shown = page("/sign-in")
     assert "does not require access keys" in shown
     assert 'name="key"' not in shown
+
+
+UNTOLD = (
+    *("B over A", "B / A", "silent", "correct up to", "Bests that were", "Perhaps", "± ", "jobs waiting"),
+    *("time_ms", "expected_loss", "library_ms", "target_ms"),
+)
+"""Words that a stranger did not understand, and names of fields."""
+SHOWN = re.compile(r">([^<>{}]+)<")
+
+
+def test_pages_have_no_words_that_only_we_understand():
+    """In what templates show, without their code and attributes."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (STATIC.parent / "templates").glob("*.html")}
+    said = {name: " ".join(SHOWN.findall(re.sub(r"{[%#].*?[%#]}|{{.*?}}", "", text))) for name, text in texts.items()}
+    assert [(name, word) for name, text in said.items() for word in UNTOLD if word in text] == []
+    legend = texts["overview.html"]
+    assert all(match in legend for match in ("range", "predicted", "nearest", "transferred", "estimated", "default"))
+    assert [words in "".join(said.values()) for words in ("Latest changes", "offline", "relative to A")] == [True] * 3

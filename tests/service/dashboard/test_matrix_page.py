@@ -241,7 +241,7 @@ def test_models_without_results_are_folded(page, commit):
 
 
 def test_two_hundred_shapes_by_ten_models_are_quick_and_light(client, page, commit):
-    """The aim is 300 ms of server time; the bound is twice that, for busy machines and instrumented tests."""
+    """The aim is 300 ms of server time; the bound is a third more, for busy machines and instrumented tests."""
     ten = [replace(H200, slug=f"nvidia-m{i}", name=f"NVIDIA Model {i}") for i in range(10)]
     commit(lambda rows: [rows.best(library_ms=1.1, model=model) for model in ten])
     with transaction() as session:
@@ -250,12 +250,12 @@ def test_two_hundred_shapes_by_ten_models_are_quick_and_light(client, page, comm
         session.execute(text("ANALYZE"))
     shown = page()
     assert shown.count('<td class="cell ahead-1') + shown.count('<td class="cell behind-1') > 500
-    assert shown.count('<td class="cell') == 2000
+    assert shown.count('<td class="cell') == overview.MOST_CELLS  # and a link to the rest
     assert len(shown) + (STATIC / "style.css").stat().st_size < 1_000_000
     costs_s = []
-    while not costs_s or (min(costs_s) >= 0.6 and len(costs_s) < 10):
+    while not costs_s or (min(costs_s) >= 0.4 and len(costs_s) < 10):
         costs_s.append(cost_s(page))
-    assert min(costs_s) < 0.6
+    assert min(costs_s) < 0.4
 
 
 def test_the_overview_of_an_empty_installation_is_of_gemm(page):

@@ -158,7 +158,7 @@ def test_each_device_model_has_a_row_with_its_interval_verdict_and_button(page, 
     assert f"{TIMES}1.50" in h200
     assert "ahead of cuBLAS" in h200
     assert "Tune again" in h200
-    assert "not tuned; answered with: configuration of" in h100
+    assert "not tuned. Answer: <span>configuration of" in h100
     assert ">Tune<" in h100
 
 
