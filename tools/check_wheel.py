@@ -17,6 +17,7 @@ NEEDS_PYCUDA = {
     "tilewright.tuner.devices.cuda.device",
 }
 NEEDS_TORCH = "tilewright.tuner.pytorch."
+NEEDS_AUTHLIB = {"tilewright.service.api.openid"}
 SCRIPTS = {"tilewright.migrations.env"}  # run by Alembic: importing it migrates
 
 
@@ -45,14 +46,19 @@ def main(source: Path) -> None:
 
 
 def imports(name: str) -> bool:
-    """Whether the module was imported; scripts are left out, and what uses PyCUDA or PyTorch where they are missing."""
+    """Whether the module was imported; scripts are left out, and what uses a package of an extra that is missing."""
     if name in SCRIPTS or name.endswith(".__main__"):
         return False
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if (package == "pycuda" and name in NEEDS_PYCUDA) or (package == "torch" and name.startswith(NEEDS_TORCH)):
+        needs = {
+            "pycuda": name in NEEDS_PYCUDA,
+            "authlib": name in NEEDS_AUTHLIB,
+            "torch": name.startswith(NEEDS_TORCH),
+        }
+        if needs.get(package):
             return False
         raise
     return True
