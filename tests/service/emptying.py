@@ -20,7 +20,9 @@ OF_KERNELS = ("kernel_variants", "kernels")
 KEPT = (*OF_KERNELS, "chore_rounds", "projects")
 TABLES = [table.name for table in reversed(Base.metadata.sorted_tables) if table.name not in KEPT]
 OF_THE_QUEUE = [f"procrastinate_{name}" for name in ("periodic_defers", "jobs", "workers")]
-EMPTY = "; ".join(f"DELETE FROM {table}" for table in [*TABLES, *OF_THE_QUEUE, "projects WHERE id > 1"])  # noqa: S608 - our own names
+DELETED = [*TABLES, *OF_THE_QUEUE, "projects WHERE id > 1"]
+QUOTAS = "UPDATE projects SET max_open_jobs = NULL, max_queued_seconds = NULL, max_schedules = NULL"
+EMPTY = "; ".join([*(f"DELETE FROM {table}" for table in DELETED), QUOTAS])  # noqa: S608 - our own names
 WITHOUT_KERNELS = "; ".join(f"DELETE FROM {table}" for table in OF_KERNELS)  # noqa: S608
 KERNELS = text(
     "SELECT (SELECT string_agg(name || declaration, ' ' ORDER BY id) FROM kernels),"
