@@ -11,6 +11,7 @@ import three_models
 from cost import cost_s
 from factories import NAIVE, TILED_16, TILED_32
 from sqlalchemy import text
+from waiting import until
 
 from tilewright.service.operations.transaction import transaction
 
@@ -78,7 +79,7 @@ def painted(open_tab, path: str) -> tuple[float, float, float, list]:
     measure = tab.context.new_cdp_session(tab)
     measure.send("Performance.enable", {"timeDomain": "threadTicks"})
     server_s = cost_s(lambda: tab.goto(path, wait_until="load"))
-    tab.wait_for_function(f"{PAINTED}.length")
+    until(lambda: tab.evaluate(PAINTED))  # the policy lets no page wait for a text of code
     of_page = {one["name"]: one["value"] for one in measure.send("Performance.getMetrics")["metrics"]}
     seen = tab.evaluate(PAINTED)[0], server_s, of_page["TaskDuration"], tab.evaluate(WEIGHTS)
     tab.context.close()

@@ -70,7 +70,7 @@ def fill(rows: Rows, size: Size) -> int:
     """How many shapes of all device models were tuned."""
     chosen, count = random.Random(46), 0
     tried = {model.slug: drawn(model) for model in size.models}
-    for place, shape in zip(range(size.shapes), shapes(), strict=False):
+    for place, shape in enumerate(shapes(size.shapes)):
         for model in size.models:
             if place < 4 or chosen.random() < size.tuned:
                 tune(rows, shape, model, tried[model.slug], size.trials)

@@ -34,10 +34,10 @@ LONG_JOB = 76
 """The trials of the study that has many."""
 
 
-def shapes() -> Iterator[dict[str, int]]:
+def shapes(count: int = SHAPES) -> Iterator[dict[str, int]]:
     """Squares, layers of networks and odd ones, each once."""
     chosen, seen = random.Random(46), set()
-    while len(seen) < SHAPES:
+    while len(seen) < count:
         sizes = [chosen.choice((64, 128, 256, 512, 784, 1024, 2048, 4096, 8192, 1023, 14336)) for _ in "mnk"]
         if tuple(sizes) not in seen:
             seen.add(tuple(sizes))

@@ -40,7 +40,7 @@ from tilewright.service.operations.views.matrix import (
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-SHOWN, MOST_CELLS = 200, 1400
+SHOWN, MOST_CELLS = 200, 1000
 """Rows of a page, and cells, of some 23 bytes each as they cross the network: a page weighs 60 KiB at most."""
 
 Text = Annotated[str | None, Query(max_length=256)]

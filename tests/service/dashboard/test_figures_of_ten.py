@@ -20,7 +20,7 @@ from tilewright.service.operations.transaction import transaction
 
 pytestmark = pytest.mark.exhaustive
 
-LEAST_FIGURES = 6_000
+LEAST_FIGURES = 5_000
 REST = ten_models.Size(models=ten_models.MODELS[3:], trials=2)
 MS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 NUMBER = r"([\d,.]+)"
