@@ -93,7 +93,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--minutes", type=float, default=20.0, help="then no further problem begins")
     parser.add_argument("--only", action="append", metavar="WORD", help="series with this in their name; repeatable")
-    parser.add_argument("--work", type=Path, default=Path("records"), help="folder of what was measured")
+    parser.add_argument(
+        "--work", type=Path, default=Path("records"), help="folder that keeps the measurements from one run to the next"
+    )
     parser.add_argument("--out", type=Path, help="default: the package's file of this device model")
     return parser.parse_args()
 

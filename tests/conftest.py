@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if HOME_VARIABLE not in os.environ and not hasattr(config, "workerinput"):
         os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
-    gc.disable()  # of what is collected all stays
+    gc.disable()  # every collected test stays until the end: looking for garbage among them is in vain
 
 
 @pytest.hookimpl(trylast=True)

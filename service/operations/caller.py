@@ -10,7 +10,7 @@ from enum import StrEnum
 from uuid import UUID
 
 DEFAULT_PROJECT_ID = 1
-"""Of the project `default`, which migration 0025 makes: of what is made without a key."""
+"""Id of the project `default`, which migration 0025 creates; what is made without a key belongs to it."""
 
 
 class Scope(StrEnum):

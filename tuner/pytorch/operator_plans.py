@@ -99,7 +99,7 @@ class Plans:
         return self._pose(self._result(*arguments), *arguments)
 
     def find(self, *arguments: Any) -> Found:
-        """The configuration for this call; raises TunerError or KernelError where there is none."""
+        """The launcher and the configuration for this call; raises TunerError or KernelError if there are none."""
         output = self._result(*arguments)
         with on_device_of(_first(output)):
             return self._found(output, arguments)

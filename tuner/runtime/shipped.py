@@ -60,6 +60,6 @@ def _fitted(kernel: Kernel, series: ShippedSeries, records: Sequence[Record]) ->
         tiles = _TILES.setdefault((kernel.name, kernel.folder, like.dtype, like.option_items), Tiles(kernel))
         predictor = Predictor(kernel, series.limits, records, tiles=tiles)
     _FITS[key] = predictor
-    while len(_FITS) > MOST_FITS:
-        _FITS.pop(next(iter(_FITS)), None)
+    for old in list(_FITS)[:-MOST_FITS]:  # one step, since other threads may add to them
+        _FITS.pop(old, None)
     return predictor

@@ -153,12 +153,8 @@ def _reordered(run: Callable[[Any], Any], model: nn.Module | None, own: Sequence
     """The largest difference between the output and itself with the k of every product summed in parts."""
     largest = [NONE] * len(own)
     for count in PARTS:
-        with (
-            torch.no_grad(),
-            sdpa_kernel(SDPBackend.MATH),
-            InParts(count),
-            suppress(Exception),
-        ):  # as above; the roundoffs are left then
+        # As above, code may fail: then the roundoffs are left.
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), InParts(count), suppress(Exception):
             pairs = zip(largest, _errors(outputs.leaves(run(model)), own, own), strict=True)
             largest = [Error(*map(max, before, error)) for before, error in pairs]
     return [one if math.isfinite(one.whole) else NONE for one in largest]
