@@ -57,6 +57,7 @@ SERVER_SETTINGS = {
     "port": str(PORT),
     "unix_socket_permissions": "0700",
     "max_connections": "100",
+    "autovacuum_naptime": "15s",  # after an import, statistics are there before somebody wonders at a slow page
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
     "timezone": "UTC",

@@ -10,10 +10,7 @@ import ten_models
 import three_models
 from cost import cost_s
 from factories import NAIVE, TILED_16, TILED_32
-from sqlalchemy import text
 from waiting import until
-
-from tilewright.service.operations.transaction import transaction
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive]
 
@@ -68,8 +65,6 @@ def filled(commit):
         return rows.table({"m": "1..8192", "n": 4096, "k": 4096}, spans, times)
 
     table = commit(make)
-    with transaction() as session:
-        session.execute(text("ANALYZE"))
     return f"/tables/{table}"
 
 

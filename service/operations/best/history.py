@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.operations.answers import Answer, EnvironmentAnswer, Page, ProblemAnswer
 from tilewright.service.operations.registry import problem_answer
 from tilewright.service.operations.staleness.comparisons import TimeInterval, compare
-from tilewright.service.operations.staleness.regressions import with_earlier
+from tilewright.service.operations.staleness.regressions import earlier_best
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
@@ -68,12 +68,13 @@ def changed_problems(session: Session, *, kernel: str | None = None, limit: int 
     if kernel is not None:
         several = several.join(best.problem).where(problem.kernel.has(models.Kernel.name == kernel))
     found = several.subquery("several")
-    earlier = with_earlier(best.problem_id.in_(select(found.c.problem_id)))
+    earlier, environment = earlier_best(), models.Environment
     same = and_(best.problem_id == found.c.problem_id, best.device_model_id == found.c.id)
     last = (
-        select(earlier)
-        .join(best, best.id == earlier.c.id)
-        .where(same)
+        select(earlier.slowdown.label("slowdown"), earlier.is_regressed.label("is_regressed"))
+        .join_from(best, environment, environment.id == best.environment_id)
+        .outerjoin(earlier.row, true())
+        .where(same, best.retracted_at.is_(None))
         .order_by(best.verified_at.desc(), best.id.desc())
         .limit(1)
         .lateral("last")

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Float, Select, cast, false, func, literal, null, select
+from sqlalchemy import CTE, ColumnElement, Float, Select, cast, false, func, literal, null, select, true
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.best.against_library import AgainstLibrary, against_library
 from tilewright.service.operations.shape_filter import is_family
-from tilewright.service.operations.staleness.regressions import with_earlier
+from tilewright.service.operations.staleness.regressions import earlier_best
 from tilewright.service.operations.staleness.standing import in_preference_of_best, is_current, with_staleness
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
@@ -60,11 +61,11 @@ def has_status(cells: CTE, status: CellStatus) -> ColumnElement[bool]:
 
 def _bests(
     session: Session, problems: Sequence[ColumnElement[bool]], of_model: Sequence[ColumnElement[bool]]
-) -> Select[tuple[object, ...]]:
+) -> Select[Any, *tuple[Any, ...]]:
     best = models.BestConfiguration
     wanted = select(best.id).join(best.problem).where(*problems, *of_model, is_current())
     rows, is_stale = with_staleness(session, wanted)
-    earlier = with_earlier(best.problem_id.in_(select(models.Problem.id).where(*problems)), *of_model)
+    earlier = earlier_best()
     columns = (
         best.problem_id,
         best.device_model_id,
@@ -73,13 +74,13 @@ def _bests(
         (best.default_ms / best.time_ms).label("gain"),
         against_library().label("verdict"),
         is_stale.label("is_stale"),
-        earlier.c.is_regressed,
-        earlier.c.slowdown,
+        earlier.is_regressed.label("is_regressed"),
+        earlier.slowdown.label("slowdown"),
         best.verified_at.label("at"),
     )
+    found = rows.with_only_columns(*columns)
     return (
-        rows.with_only_columns(*columns)
-        .join(earlier, earlier.c.id == best.id)
+        found.outerjoin(earlier.row, true())
         .ext(distinct_on(best.problem_id, best.device_model_id))
         .order_by(best.problem_id, best.device_model_id, *in_preference_of_best(is_stale))
     )

@@ -102,6 +102,7 @@ class BestConfiguration(Base):
             postgresql_where=text("superseded_by_id IS NULL AND retracted_at IS NULL"),
         ),
         CheckConstraint("time_ms > 0 AND time_ms < 'Infinity'", name="time_is_a_time"),
+        Index(None, "problem_id", "device_model_id", "verified_at"),
         Index(None, "trial_id"),
     )
 

@@ -13,7 +13,6 @@ import pytest
 import ten_models
 import three_models
 from factories import Rows
-from sqlalchemy import text
 
 from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.operations.transaction import transaction
@@ -34,8 +33,6 @@ def ten(client):
     with transaction() as session:
         three_models.fill(Rows(session))
         ten_models.fill(Rows(session), REST)
-    with transaction() as session:
-        session.execute(text("ANALYZE"))
 
 
 class Figures:

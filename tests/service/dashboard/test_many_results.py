@@ -55,8 +55,6 @@ def many(client, commit):
     with transaction() as session:
         session.execute(text(MANY_RESULTS), {"count": COUNT // 2})
         session.execute(text(TRIALS))
-    with transaction() as session:
-        session.execute(text("ANALYZE"))
 
 
 def test_pages_over_many_results_are_quick_and_light(page, many):

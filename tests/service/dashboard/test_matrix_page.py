@@ -246,8 +246,6 @@ def test_two_hundred_shapes_by_ten_models_are_quick_and_light(client, page, comm
     commit(lambda rows: [rows.best(library_ms=1.1, model=model) for model in ten])
     with transaction() as session:
         session.execute(text(MANY_RESULTS), {"count": 199})
-    with transaction() as session:
-        session.execute(text("ANALYZE"))
     shown = page()
     assert shown.count('<td class="cell ahead-1') + shown.count('<td class="cell behind-1') > 500
     assert shown.count('<td class="cell') == overview.MOST_CELLS  # and a link to the rest

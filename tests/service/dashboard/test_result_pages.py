@@ -264,7 +264,7 @@ def test_overview_of_ten_thousand_results_is_quick(client, page, commit):
     with transaction() as session:
         session.execute(text(MANY_RESULTS), {"count": 4_999})
     with transaction() as session:
-        session.execute(text("ANALYZE"))
+        session.execute(text("ANALYZE"))  # as PostgreSQL does by itself within a minute
     for path in (
         "/",
         "/?family=square",

@@ -14,7 +14,7 @@ import three_models
 from caller import Caller, new_app
 from cost import cost_s
 from factories import NAIVE, TILED_16, TILED_32, Rows
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from tilewright.service.dashboard import STATIC
 from tilewright.service.dashboard.formatting import TIMES
@@ -70,8 +70,6 @@ def filled(new_database) -> tuple[str, list[str]]:
         study = session.scalars(select(models.Trial.study_id).order_by(models.Trial.id.desc())).first()
         job = models.TuningJob
         jobs = {state: job_id for job_id, state in session.execute(select(job.id, job.state))}
-    with transaction() as session:
-        session.execute(text("ANALYZE"))
     store_session.configure(None)
     rest = [f"/studies/{study}", f"/studies/{study}/trials/0", f"/tables/{table}"]
     return url, [*PATHS, *rest, *(f"/jobs/{job_id}" for job_id in jobs.values())]
