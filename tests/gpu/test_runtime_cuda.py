@@ -252,12 +252,13 @@ def test_a_tensor_in_the_hosts_memory_runs_on_the_cpu(torch, runtime):
 
 
 def test_an_unknown_problem_is_warned_of_once(drv, runtime):
+    """No records of gemm in float64 come with the package."""
     arrays = PycudaArrays(drv)
-    X, Y = arrays.put(np.ones((8, 24), np.float32)), arrays.put(np.zeros((8, 24), np.float32))
-    launch = runtime.best("softmax", m=8, n=24)
-    with pytest.warns(UntunedWarning, match="softmax m=8,n=24 float32 on nvidia-"):
-        launch(X, Y)
+    A, B, C = (arrays.put(np.ones(shape)) for shape in ((8, 16), (16, 24), (8, 24)))
+    launch = runtime.best("gemm", m=8, n=24, k=16, dtype="float64")
+    with pytest.warns(UntunedWarning, match="gemm m=8,n=24,k=16 float64 on nvidia-"):
+        launch(A, B, C)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        launch(X, Y)
-    np.testing.assert_allclose(Y.get(), 1 / 24, rtol=1e-6)
+        launch(A, B, C)
+    np.testing.assert_allclose(C.get(), 16.0)
