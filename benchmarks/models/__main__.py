@@ -24,7 +24,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
 from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line
 from tilewright.tuner.pytorch.acceleration.installation.installed import install
 from tilewright.tuner.pytorch.acceleration.judgement.pace import within
+from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
 from tilewright.tuner.pytorch.acceleration.judgement.timing import Contestant, play
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 
@@ -139,8 +140,8 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     with device:
         model, sample = architecture.build(architecture.batch, architecture.dtype)
     model = model.eval().to(device)
-    sample = {k: v.to(device) for k, v in sample.items()} if isinstance(sample, dict) else sample.to(device)
-    call = (lambda way: way(**sample)) if isinstance(sample, dict) else (lambda way: way(sample))
+    call = Sample(sample)
+    call.learn(model)
     ours, begun = copy.deepcopy(model), time.perf_counter()
     tuning = {"tune": "now", "tune_seconds": given.tune_seconds} if given.tune_seconds else {}
     asked = {"rounds": given.rounds, "limit_s": given.decide_seconds, "weights": architecture.weights, **tuning}
@@ -152,7 +153,7 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     about["again_s"], again = time.perf_counter() - begun, None
     if given.tables:
         print(f"{name}: {about}\n{result}", flush=True)
-    ways = {"eager_ms": model, **graph(model, call), "ours_ms": ours}
+    ways = {"eager_ms": model, **graph(model, sample), "ours_ms": ours}
     is_profiled = given.profile and device.type == "cuda"
     kernels = {way: profiled(partial(call, made)) for way, made in ways.items() if is_profiled}
     failed: dict[str, str] = {}
@@ -181,13 +182,13 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
         yield latest
 
 
-def graph(model: torch.nn.Module, call: Callable[[Any], Any]) -> dict[str, Any]:
+def graph(model: torch.nn.Module, sample: Any) -> dict[str, Any]:
     """The model as a CUDA graph of PyTorch's own kernels, where it becomes one."""
     if next(model.parameters()).device.type != "cuda":
         return {}
-    forward = GraphForward(model)
+    forward, (positional, named) = GraphForward(model), ((), sample) if isinstance(sample, dict) else ((sample,), {})
     try:
-        call(lambda *sample, **named: forward.capture(sample, named, 1e-2))
+        forward.capture(positional, named, 1e-2)
     except Exception as error:  # noqa: BLE001 - what cannot be captured raises what it likes
         print(f"graph_ms: {error}", file=sys.stderr)
         return {}
@@ -214,10 +215,11 @@ def compiled_ways(
 
 
 def timed(
-    call: Callable[[Any], Any], ways: dict[str, Any], given: argparse.Namespace, device: torch.device
+    call: Sample, ways: dict[str, Any], given: argparse.Namespace, device: torch.device
 ) -> dict[str, list[float]]:
     """Milliseconds, a number a round, of every way."""
-    contestants = {name: Contestant(lambda way=way: call(way)) for name, way in ways.items()}
+    prepared = {"prepare": call.put_back, "most_calls": 1} if call.has_state else {}
+    contestants = {name: Contestant(partial(call, way), **prepared) for name, way in ways.items()}
     return play(contestants, device, given.rounds, 60.0)
 
 

@@ -138,9 +138,23 @@ def of_population(kind: str) -> Callable[[int, torch.dtype], Built]:
 
         config = four_layers(kind)
         model = AutoModel.from_config(config).to(dtype)
-        return model, inputs_of(model, batch, dtype)
+        return model, clicked_video(config, dtype) if kind == "sam2_video" else inputs_of(model, batch, dtype)
 
     return build
+
+
+def clicked_video(config: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """The first frame of a video, in whose middle somebody has clicked at an object: SAM 2 is called with a session."""
+    from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoInferenceSession  # noqa: PLC0415
+
+    size = config.image_size
+    video = torch.randn(1, 3, size, size, dtype=dtype)
+    places = dict.fromkeys(("inference_device", "inference_state_device", "video_storage_device"), video.device)
+    session = Sam2VideoInferenceSession(video, size, size, dtype=dtype, **places)
+    click = {"point_coords": torch.full((1, 1, 1, 2), size / 2), "point_labels": torch.ones(1, 1, 1, dtype=torch.int32)}
+    session.add_point_inputs(session.obj_id_to_idx(1), 0, click)
+    session.obj_with_new_inputs = [1]
+    return {"inference_session": session, "frame_idx": 0}
 
 
 def inputs_of(model: Any, batch: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:

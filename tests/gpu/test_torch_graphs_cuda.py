@@ -61,14 +61,16 @@ def test_a_number_that_the_model_puts_on_the_gpu_is_no_obstacle(torch, tw):
 
     class Masks(torch.nn.Module):
         def forward(self, x):
-            return torch.where(x > 0, x, torch.tensor(2, device=x.device)) + torch.tensor(0.5, device="cuda")
+            window = torch.tensor(4).to(x.device)  # as the sliding caches of transformers have it
+            return torch.where(x > 0, x, torch.tensor(2, device=x.device)) * window + torch.tensor(0.5, device="cuda")
 
-    make, x = torch.tensor, torch.randn(4, 4, device="cuda")
+    make, move, x = torch.tensor, torch.Tensor.to, torch.randn(4, 4, device="cuda")
     with torch.no_grad():
         forward = graph.GraphForward(Masks().eval())
         forward.capture((x,), {}, 1e-4)
         torch.testing.assert_close(forward(-x), Masks()(-x))
     assert torch.tensor is make
+    assert torch.Tensor.to is move
 
 
 def test_a_graph_has_the_code_of_eager_mode_in_a_model_that_asks_whether_it_is_captured(torch, tw):

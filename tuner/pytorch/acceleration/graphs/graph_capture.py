@@ -130,8 +130,12 @@ def _unnoticed() -> Iterator[None]:
 
 @contextmanager
 def _filled_in() -> Iterator[None]:
-    """In this thread `torch.tensor` fills in a plain number on the GPU, which it would copy there and wait for."""
-    make, own = torch.tensor, threading.get_ident()
+    """In this thread a plain number is filled in on the GPU where PyTorch would copy it there and wait for it.
+
+    So are those of `torch.tensor(number, device="cuda")` and of a tensor of the host without a dimension whose `to`
+    names a GPU: a graph keeps either as the constant that it is.
+    """
+    make, move, own = torch.tensor, Tensor.to, threading.get_ident()
 
     def tensor(data: Any, *given: Any, dtype: Any = None, device: Any = None, **named: Any) -> Tensor:
         is_number = isinstance(data, bool | int | float) and not given and not named and device is not None
@@ -139,11 +143,19 @@ def _filled_in() -> Iterator[None]:
             return torch.full((), data, dtype=dtype or make(data).dtype, device=device)
         return make(data, *given, dtype=dtype, device=device, **named)
 
-    torch.tensor = tensor
+    def to(one: Tensor, *given: Any, **named: Any) -> Tensor:
+        is_number = not one.dim() and one.device.type == "cpu" and not one.requires_grad and "copy" not in named
+        if is_number and threading.get_ident() == own:
+            device, dtype, *_ = torch._C._nn._parse_to(*given, **named)  # noqa: SLF001 - as nn.Module.to does it
+            if device is not None and device.type == "cuda":
+                return torch.full((), one.item(), dtype=dtype or one.dtype, device=device)
+        return move(one, *given, **named)
+
+    torch.tensor, Tensor.to = tensor, to
     try:
         yield
     finally:
-        torch.tensor = make
+        torch.tensor, Tensor.to = make, move
 
 
 @contextmanager
