@@ -119,6 +119,21 @@ def test_half_types_are_computed(torch, tw):
     assert ours(tw) == {"linear_gated"}
 
 
+def test_a_convolution_that_stays_in_tf32_is_not_held_against_replacements(torch, tw):
+    from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32  # noqa: PLC0415 - it imports torch
+    from tilewright.tuner.pytorch.acceleration.judgement.standard import Standard  # noqa: PLC0415 - as above
+
+    torch.backends.cudnn.conv.fp32_precision = "tf32"  # as PyTorch begins
+    model, x = torch.nn.Conv2d(64, 64, 3).cuda().eval(), torch.randn(4, 64, 32, 32, device="cuda")
+    with torch.no_grad():
+        standard = Standard.of(lambda call: call(x), model)
+        assert not standard.verdict(model(x)).is_right
+        assert standard.of_program.verdict(model(x)).is_right
+        assert not standard.of_program.verdict(model(x) * 1.01).is_right
+        with without_tf32():
+            assert standard.verdict(model(x)).is_right
+
+
 def test_a_model_is_accelerated_by_a_lock_on_the_gpu(torch, tw, tmp_path):
     tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path)))
     model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 512)).cuda()

@@ -70,6 +70,15 @@ class Features:
         parts = (self._parts(problem, c, count) for c, count in zip(configurations, registers, strict=True))
         return np.array([[*chain.from_iterable(part)] for part in parts])
 
+    def kept_rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """`rows`, which predictors with the same tiles make once: most of them rest on many of the same records."""
+        kept = self.tiles.rows.setdefault((self.limits, problem), {})
+        keys = list(zip(configurations, self._registers.of(configurations), strict=True))
+        for key in keys:
+            if key not in kept:
+                kept[key] = [*chain.from_iterable(self._parts(problem, *key))]
+        return np.array([kept[key] for key in keys])
+
     def groups(self, problem: Problem, configuration: Configuration) -> list[list[int]]:
         """Columns of a row that tell something together: a time is nearly a sum of functions of a few of them.
 

@@ -170,7 +170,7 @@ class Predictor:
     def _fitted(self) -> Fit:
         share = MOST_ROWS // len(self._records)
         samples = [record.sample(share) for record in self._records]
-        rows = [self._features.rows(r.problem, sample) for r, sample in zip(self._records, samples, strict=True)]
+        rows = [self._features.kept_rows(r.problem, sample) for r, sample in zip(self._records, samples, strict=True)]
         values = [self._values(r, sample) for r, sample in zip(self._records, samples, strict=True)]
         groups = self._features.groups(self._records[0].problem, samples[0][0])
         most_centres = min(CENTRES, max(FEWEST_CENTRES, sum(map(len, samples)) // TRIALS_A_CENTRE))

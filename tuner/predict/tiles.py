@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.kernels.kernel import Kernel, Tensor
@@ -49,6 +49,7 @@ class Tiles:
     _asked: dict[tuple[tuple[str, int], ...], Problem] = field(default_factory=dict)
     _of_sizes: dict[tuple[int, ...], Problem] = field(default_factory=dict)
     _spanned: dict[str, tuple[bool, ...]] = field(default_factory=dict)  # by tensor
+    rows: dict[Hashable, dict[Hashable, list[float]]] = field(default_factory=dict)  # see `Features.kept_rows`
 
     def extents(self, problem: Problem, configuration: Configuration) -> Extents:
         """Per axis, the largest size that takes no more blocks than size 1, the other axes being 1."""

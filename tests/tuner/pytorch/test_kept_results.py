@@ -182,13 +182,13 @@ def test_a_line_says_what_is_done_and_how_long_it_may_take(capsys):
 
 def test_a_pace_has_a_limit_from_which_something_may_be_left_out():
     now = [0.0]
-    pace = Pace(10.0, io.StringIO(), lambda: now[0])
+    pace = Pace(20.0, io.StringIO(), lambda: now[0])
     now[0] = 7.0
-    assert (pace.used_s, pace.left_s) == (7.0, 3.0)
+    assert (pace.used_s, pace.left_s) == (7.0, 12.0)  # a second is kept for what follows the last rounds
     pace.exclude(5.0)
-    assert (pace.used_s, pace.left_s) == (2.0, 8.0)
+    assert (pace.used_s, pace.left_s) == (2.0, 17.0)
     pace.tell("3 of 4 done")
-    assert pace._stream.getvalue() == "\raccelerate: 3 of 4 done; 2 s so far, at most 8 s more"
+    assert pace._stream.getvalue() == "\raccelerate: 3 of 4 done; 2 s so far, at most 17 s more"
     now[0] = 99.0
     assert pace.left_s == 0.0
 

@@ -202,7 +202,7 @@ def _add_samples(result: Acceleration, request: _Request) -> None:
             plans.off()
             try:
                 run.learn(model)
-                standard = Standard.of(run, model, request.tolerance)
+                standard = Standard.of(run, model, request.tolerance).of_program
             finally:
                 plans.on()
             verdict = standard.verdict(run(model))

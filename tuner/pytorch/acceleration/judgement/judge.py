@@ -15,6 +15,7 @@ from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward, gra
 from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.installation.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate
+from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within
 from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
 from tilewright.tuner.pytorch.acceleration.judgement.standard import INFINITE, NONE, Standard, Verdict
@@ -112,10 +113,14 @@ class Judge:
         return [one for one in candidates if not one.reason]
 
     def verdict_with(self, chosen: Sequence[Candidate]) -> Verdict:
-        """That on the model's output with these, which stay; wrong where it does not run with a fusion."""
+        """That on the model's output with these, which stay; wrong where it does not run with a fusion.
+
+        What stays PyTorch's computes without TF32 meanwhile: otherwise its error would hide that of replacements.
+        """
         try:
             self.install(chosen)
-            return self.verdict()
+            with without_tf32():
+                return self.standard.verdict(self.run(self.model))
         except Exception:
             if not any(one.site.fusion for one in chosen):
                 raise
@@ -123,7 +128,7 @@ class Judge:
 
     def verdict(self) -> Verdict:
         """That on the model's output as it is now."""
-        return self.standard.verdict(self.run(self.model))
+        return self.standard.of_program.verdict(self.run(self.model))
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
         """What all these replacements bring, as a CUDA graph too and under torch.compile where these work.
@@ -184,7 +189,7 @@ class Judge:
         `compiled`: what torch.compile made of the model, which is captured instead.
         """
         self.install(chosen, () if compiled is None else chosen)
-        return graph_of(self.model, self.run, self.standard, compiled)
+        return graph_of(self.model, self.run, self.standard.of_program, compiled)
 
     def _put(self, forward: GraphForward, chosen: Sequence[Candidate]) -> None:
         self.install(chosen)
@@ -221,7 +226,7 @@ class Judge:
         ways, verdict = {}, Verdict(NONE, NONE, NONE)
         for way, those in ((COMPILED, ()), (BOTH, chosen)):
             self.install(those, those)
-            verdict = self.standard.verdict(self.run(compiled))
+            verdict = self.standard.of_program.verdict(self.run(compiled))
             ways[way] = self._contestant(compiled, partial(self._warm, compiled, those, those))
         return ways, verdict
 

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+END = 0.95
+"""Of the limit, by so much the last rounds are over: the model is then left as was decided."""
+
 
 class Pace:
     """A clock with a limit; `stream`: where the line is written, None for nowhere."""
@@ -27,8 +30,8 @@ class Pace:
 
     @property
     def left_s(self) -> float:
-        """Until the limit, at least 0."""
-        return max(0.0, self.limit_s - self.used_s)
+        """Until the end of the last rounds, at least 0."""
+        return max(0.0, END * self.limit_s - self.used_s)
 
     def exclude(self, seconds: float) -> None:
         """Does not count what has just taken so long."""

@@ -140,20 +140,30 @@ def _fit(chosen: list[Candidate], tolerance: float | None, judge: Judge, result:
 
 
 def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> list[Candidate]:
-    """The candidates with more accurate configurations where there are any, weighed anew."""
+    """The candidates with more accurate configurations where there are any, weighed anew while there is time.
+
+    Those that add most to the error come first. Of the others the model says what they bring.
+    """
     judge.pace.tell("more accurate configurations are compiled")
     uninstall(judge.model)
-    finer = [one for one in chosen if refine(one)]
-    for one in finer:
-        _weigh_again(one, tolerance, judge)
+    finer, least_s = [one for one in chosen if refine(one)], (1 - WEIGHING) * judge.pace.left_s
+    for one in sorted(finer, key=_strain, reverse=True):
+        if judge.pace.left_s > least_s:
+            _weigh_again(one, tolerance, judge)
+        else:
+            _wait_for_finer(one, judge)
     return [one for one in chosen if not one.reason]
 
 
 def _weigh_again(candidate: Candidate, tolerance: float | None, judge: Judge) -> None:
-    candidate.wait(judge.pace.left_s)
-    candidate.reason = "" if not candidate.is_loading else "its more accurate configuration was not compiled in time"
+    _wait_for_finer(candidate, judge)
     if not candidate.reason:
         weigh(candidate, tolerance, judge.pool)
+
+
+def _wait_for_finer(candidate: Candidate, judge: Judge) -> None:
+    candidate.wait(judge.pace.left_s)
+    candidate.reason = "" if not candidate.is_loading else "its more accurate configuration was not compiled in time"
 
 
 def _strain(candidate: Candidate) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -80,7 +80,7 @@ class Standard:
     """PyTorch's own output, what errors are taken from, PyTorch's own errors, and the tolerance that a caller gave.
 
     `measure`: what errors are taken from, in words. `margin`: without a tolerance, so many of PyTorch's own errors are
-    allowed.
+    allowed. `eager` is without TF32, `as_set` with it where the program allows it (by default PyTorch's convolutions).
     """
 
     expected: Sequence[Tensor]
@@ -89,6 +89,7 @@ class Standard:
     tolerance: float | None = None
     measure: str = "itself in float64"
     margin: float = MARGIN
+    as_set: Sequence[Error] = ()
 
     @classmethod
     def of(
@@ -107,8 +108,18 @@ class Standard:
             if exact is not None:
                 errors = _errors(own, exact, own)
                 if all(error.whole <= _sane(one) for error, one in zip(errors, own, strict=True)):
-                    return cls(expected, exact, errors, tolerance, margin=margin)
-            return cls(expected, own, _reordered(run, model, own), tolerance, "PyTorch's own", margin)
+                    as_set = _errors(expected, exact, own) if is_rounded else ()
+                    return cls(expected, exact, errors, tolerance, margin=margin, as_set=as_set)
+            as_set = _errors(expected, own, own) if is_rounded else ()
+            return cls(expected, own, _reordered(run, model, own), tolerance, "PyTorch's own", margin, as_set)
+
+    @property
+    def of_program(self) -> Standard:
+        """For the whole model as the program runs it: operators that stay PyTorch's may compute in TF32."""
+        if not self.as_set:
+            return self
+        larger = zip(self.eager, self.as_set, strict=True)
+        return replace(self, eager=[Error(*map(max, *pair)) for pair in larger])
 
     def verdict(self, output: Any) -> Verdict:
         """That of an output."""
