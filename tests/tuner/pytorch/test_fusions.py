@@ -269,7 +269,7 @@ class Counting(Branching):
 def test_code_that_cannot_be_traced_is_told_once_and_left_alone(kind, reason):
     model = kind().eval()
     with pytest.warns(tw.AccelerationWarning, match=f"nothing is fused: .*{kind.__name__}.*{reason}") as told:
-        result = tw.accelerate(model, X.abs(), rounds=5, limit_s=0.1, compiles=None)
+        result = tw.accelerate(model, X.abs(), rounds=5, limit_s=300, compiles=None)
     assert len(told) == 1
     assert result.candidates
     assert reason in result.as_json()["untraced"][kind.__name__]

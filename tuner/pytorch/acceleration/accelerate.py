@@ -23,7 +23,7 @@ from tilewright.tuner.pytorch.acceleration.installation.installed import install
 from tilewright.tuner.pytorch.acceleration.installation.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.installation.quantised import TOLERANCE as QUANTISED_TOLERANCE
 from tilewright.tuner.pytorch.acceleration.judgement import outputs
-from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate, look_up
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate, cost, look_up
 from tilewright.tuner.pytorch.acceleration.judgement.judge import Compiles, Judge
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace
 from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
@@ -38,6 +38,9 @@ from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, 
 from tilewright.tuner.runtime.launcher import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 90.0, 5.0
+LOOKING = 0.35
+"""Of the limit, for finding configurations: a prediction takes a tenth of a second and more."""
+
 MOST_GRAPHS = 4
 """Each keeps the memory of one run."""
 
@@ -276,10 +279,7 @@ def _candidates(
     pace: Pace,
 ) -> tuple[list[Candidate], NothingReplacedError | None]:
     """Every site with its answer, tuned now where that was asked for; where none has one, an error that says so."""
-    candidates: list[Candidate] = []
-    for site in sites:
-        pace.tell(f"{len(candidates)} of {len(sites)} operators looked up")
-        candidates.append(look_up(site, loads=request.tune is None))
+    candidates = _looked_up(sites, request, pace)
     if request.tune == "now":
         candidates = _tuned(candidates, device, request.tune_seconds, pace)
     if not sites:
@@ -290,6 +290,20 @@ def _candidates(
         words = f"none of its {len(sites)} problems has an answer{because}: {first}"
         return candidates, _NothingKnownError(words, candidates)
     return candidates, None
+
+
+def _looked_up(sites: Sequence[Site], request: _Request, pace: Pace) -> list[Candidate]:
+    """The sites with what is known of them, found for the costliest first, which is all that there may be time for."""
+    found: dict[int, Candidate] = {}
+    for at in sorted(range(len(sites)), key=lambda at: -cost(sites[at])):
+        pace.tell(f"{len(found)} of {len(sites)} operators looked up")
+        if request.tune is not None or pace.used_s < LOOKING * pace.limit_s:
+            found[at] = look_up(sites[at], loads=request.tune is None)
+        else:
+            pace.has_cut = True
+            reason = f"limit_s={pace.limit_s:g} was over before it was looked up; others take longer"
+            found[at] = Candidate(sites[at], reason=reason)
+    return [found[at] for at in range(len(sites))]
 
 
 def _tuned(candidates: Sequence[Candidate], device: torch.device, seconds: float, pace: Pace) -> list[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,10 @@ MEASURED = frozenset({"exact", "range"})
 
 GRAPH_CALLS = 20
 """In a graph of a site alone, whose replay costs the host as much as a call or two."""
+
+
+FLOPS_A_BYTE = 16
+"""What a GPU computes in FP32 while it moves a byte."""
 
 
 @dataclass(eq=False)
@@ -89,6 +94,16 @@ class Candidate:
         if not self.slower_alone or known is None or known.match != "exact":
             return False
         return known.time_ms is not None and known.library_ms is not None and known.time_ms < known.library_ms
+
+
+def cost(site: Site) -> float:
+    """By which sites are ordered: what their calls read, write and compute, as bytes; infinite for what is refused."""
+    try:
+        problem = _problem(site, _as_called(site))
+    except REFUSALS:
+        return math.inf
+    kernel = plans.runtime().kernels.get(problem.kernel)
+    return site.calls * (kernel.estimated_bytes(problem) + kernel.estimated_flops(problem) / FLOPS_A_BYTE)
 
 
 def look_up(site: Site, *, loads: bool = True) -> Candidate:

@@ -22,8 +22,8 @@ FITS = 0.9
 """Of what is allowed, so much may be used where replacements are chosen: another capture sums in another order."""
 
 LOOK_S, LEAST_MS = 0.05, 1e-6
-WEIGHING = 0.5
-"""Of the time that is left, for operators by themselves."""
+WEIGHING, REFINING = 0.45, 0.3
+"""Of the time that is left, for operators by themselves, and once more for more accurate configurations of theirs."""
 
 
 def _expected(candidate: Candidate) -> tuple[float, int]:
@@ -34,17 +34,7 @@ def _expected(candidate: Candidate) -> tuple[float, int]:
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
     """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
-    pace, left_s = judge.pace, judge.pace.left_s
-    waiting = sorted((one for one in result.candidates if not one.reason), key=_expected)
-    for place, one in enumerate(_as_loaded(waiting[::-1], judge, WEIGHING * left_s)):
-        pace.tell(f"{place} of {len(waiting)} operators compared")
-        if one.is_loading or pace.left_s <= (1 - WEIGHING) * left_s:
-            pace.has_cut = True
-            one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
-            continue
-        weigh(one, tolerance, judge.pool)
-        if one.verdict is not None and not one.verdict.is_right and refine(one):
-            _weigh_again(one, tolerance, judge)
+    _weigh_all(result.candidates, tolerance, judge)
     chosen = _fit([one for one in result.candidates if not one.reason], tolerance, judge, result)
     single = judge.choose([one for one in chosen if not one.site.fusion])
     chosen = judge.choose([one for one in chosen if one.site.fusion], beside=single) + single
@@ -73,6 +63,23 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
             result.remarks += filter(None, [graph.remark])
     if result.way != EAGER:
         result.verdict = judge.verdict()
+
+
+def _weigh_all(candidates: Sequence[Candidate], tolerance: float | None, judge: Judge) -> None:
+    """Compares each that nothing speaks against with PyTorch's own, by itself, for as long as there is time."""
+    pace, left_s = judge.pace, judge.pace.left_s
+    waiting = sorted((one for one in candidates if not one.reason), key=_expected)
+    for place, one in enumerate(_as_loaded(waiting[::-1], judge, WEIGHING * left_s)):
+        pace.tell(f"{place} of {len(waiting)} operators compared")
+        if one.is_loading or pace.left_s <= (1 - WEIGHING) * left_s:
+            pace.has_cut = True
+            one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
+            continue
+        weigh(one, tolerance, judge.pool)
+        if one.verdict is not None and not one.verdict.is_right and refine(one):
+            _take_finer(one, pace.left_s - (1 - WEIGHING) * left_s)
+            if not one.reason:
+                weigh(one, tolerance, judge.pool)
 
 
 def _as_loaded(waiting: Sequence[Candidate], judge: Judge, limit_s: float) -> Iterator[Candidate]:
@@ -146,23 +153,16 @@ def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> 
     """
     judge.pace.tell("more accurate configurations are compiled")
     uninstall(judge.model)
-    finer, least_s = [one for one in chosen if refine(one)], (1 - WEIGHING) * judge.pace.left_s
+    finer, least_s = [one for one in chosen if refine(one)], (1 - REFINING) * judge.pace.left_s
     for one in sorted(finer, key=_strain, reverse=True):
-        if judge.pace.left_s > least_s:
-            _weigh_again(one, tolerance, judge)
-        else:
-            _wait_for_finer(one, judge)
+        _take_finer(one, judge.pace.left_s - least_s)
+        if not one.reason and judge.pace.left_s > least_s:
+            weigh(one, tolerance, judge.pool)
     return [one for one in chosen if not one.reason]
 
 
-def _weigh_again(candidate: Candidate, tolerance: float | None, judge: Judge) -> None:
-    _wait_for_finer(candidate, judge)
-    if not candidate.reason:
-        weigh(candidate, tolerance, judge.pool)
-
-
-def _wait_for_finer(candidate: Candidate, judge: Judge) -> None:
-    candidate.wait(judge.pace.left_s)
+def _take_finer(candidate: Candidate, limit_s: float) -> None:
+    candidate.wait(limit_s)
     candidate.reason = "" if not candidate.is_loading else "its more accurate configuration was not compiled in time"
 
 
