@@ -171,6 +171,9 @@ def test_operators_that_there_is_no_time_for_are_left_as_they_are(monkeypatch):
     result = tw.accelerate(model(), X, **(QUICK | {"limit_s": 1e-9}))
     assert not result.is_applied
     assert words.format("compared") in {one.reason for one in result.candidates}
+    assert "3 operators were not compared within limit_s=1e-09; a longer one decides anew." in result.remarks
+    monkeypatch.setattr(accelerating, "LOOKING", 0.0)  # what was decided in that time is kept
+    assert not tw.accelerate(model(), X, **(QUICK | {"limit_s": 1e-9})).is_applied
 
 
 def test_a_line_says_what_is_done_and_how_long_it_may_take(capsys):
@@ -188,11 +191,11 @@ def test_a_pace_has_a_limit_from_which_something_may_be_left_out():
     now = [0.0]
     pace = Pace(20.0, io.StringIO(), lambda: now[0])
     now[0] = 7.0
-    assert (pace.used_s, pace.left_s) == (7.0, 12.0)  # a second is kept for what follows the last rounds
+    assert (pace.used_s, pace.left_s) == (7.0, 11.0)  # a tenth is kept for what follows the last rounds
     pace.exclude(5.0)
-    assert (pace.used_s, pace.left_s) == (2.0, 17.0)
+    assert (pace.used_s, pace.left_s) == (2.0, 16.0)
     pace.tell("3 of 4 done")
-    assert pace._stream.getvalue() == "\raccelerate: 3 of 4 done; 2 s so far, at most 17 s more"
+    assert pace._stream.getvalue() == "\raccelerate: 3 of 4 done; 2 s so far, at most 16 s more"
     now[0] = 99.0
     assert pace.left_s == 0.0
 

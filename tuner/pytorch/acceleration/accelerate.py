@@ -188,7 +188,12 @@ def _decided(model: nn.Module, run: Sample, request: _Request, said: list[Warnin
         result = _judged(model, run, request, said, pace)
     finally:
         pace.end()
-    if path is not None and not pace.has_cut:  # the next start may have the time
+    if pace.left_out:
+        words = (
+            f"{pace.left_out} operators were not compared within limit_s={pace.limit_s:g}; a longer one decides anew."
+        )
+        result.remarks.append(words)
+    if path is not None:
         kept_results.keep(path, result)
     _add_samples(result, request)
     return result
@@ -300,7 +305,7 @@ def _looked_up(sites: Sequence[Site], request: _Request, pace: Pace) -> list[Can
         if request.tune is not None or pace.used_s < LOOKING * pace.limit_s:
             found[at] = look_up(sites[at], loads=request.tune is None)
         else:
-            pace.has_cut = True
+            pace.left_out += 1
             reason = f"limit_s={pace.limit_s:g} was over before it was looked up; others take longer"
             found[at] = Candidate(sites[at], reason=reason)
     return [found[at] for at in range(len(sites))]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-END = 0.95
+END = 0.9
 """Of the limit, by so much the last rounds are over: the model is then left as was decided."""
 
 
@@ -21,7 +21,7 @@ class Pace:
     ) -> None:
         self.limit_s, self._stream, self._clock = limit_s, stream, clock
         self._begun, self._width = clock(), 0
-        self.has_cut = False  # some operator was not compared for want of time
+        self.left_out = 0  # operators that were not compared for want of time
 
     @property
     def used_s(self) -> float:

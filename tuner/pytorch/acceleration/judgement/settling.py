@@ -72,7 +72,7 @@ def _weigh_all(candidates: Sequence[Candidate], tolerance: float | None, judge: 
     for place, one in enumerate(_as_loaded(waiting[::-1], judge, WEIGHING * left_s)):
         pace.tell(f"{place} of {len(waiting)} operators compared")
         if one.is_loading or pace.left_s <= (1 - WEIGHING) * left_s:
-            pace.has_cut = True
+            pace.left_out += 1
             one.reason = f"limit_s={pace.limit_s:g} was over before it was compared; others take longer"
             continue
         weigh(one, tolerance, judge.pool)
