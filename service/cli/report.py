@@ -117,9 +117,11 @@ def _accuracy(best: BestAnswer) -> str | None:
         return f"{best.accuracy or best.problem.dtype}, verified {best.verified}"
     if best.bound_ratio is None:
         return best.accuracy
-    words = [best.accuracy or best.problem.dtype, f"error {best.bound_ratio:.2f} times its bound, correct up to 2"]
+    from tilewright.tuner.loop.verify import C_DEFAULT  # here: other commands do without NumPy
+
+    words = [best.accuracy or best.problem.dtype, f"off by {best.bound_ratio / C_DEFAULT:.0%} of the allowed error"]
     if best.library is not None and best.library.bound_ratio is not None:
-        words.append(f"the library's {best.library.bound_ratio:.2f} times")
+        words.append(f"the library by {best.library.bound_ratio / C_DEFAULT:.0%}")
     return ", ".join(words)
 
 

@@ -32,11 +32,11 @@ def answer(dtype="float32", **more):
     [
         (
             answer(accuracy="fp32", bound_ratio=0.25, library=LIBRARY),
-            "fp32, error 0.25 times its bound, correct up to 2, the library's 0.50 times",
+            "fp32, off by 12% of the allowed error, the library by 25%",
         ),
-        (answer(accuracy="tf32", bound_ratio=0.25), "tf32, error 0.25 times its bound, correct up to 2"),
+        (answer(accuracy="tf32", bound_ratio=0.25), "tf32, off by 12% of the allowed error"),
         (answer(accuracy="tf32"), "tf32"),
-        (answer("float64", bound_ratio=0.25), "float64, error 0.25 times its bound, correct up to 2"),
+        (answer("float64", bound_ratio=0.25), "float64, off by 12% of the allowed error"),
     ],
 )
 def test_accuracy_and_errors_have_a_line(capsys, best, line):
