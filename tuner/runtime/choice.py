@@ -74,10 +74,11 @@ def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration:
     space, values = variant.space(), configuration.values
     if not (variant.runs_on(limits) and variant.admits(problem, limits)) or len(values) != len(space.parameters):
         return False
-    is_known = all(values.get(parameter.name) in parameter.values for parameter in space.parameters)
+    given = dict(configuration.items)
+    is_known = all(given.get(parameter.name) in parameter.values for parameter in space.parameters)
     if problem.at_launch:  # thrift is a matter of the sizes that were measured
         return is_known and variant.is_sound(values, problem, limits)
-    return is_known and space.violated(values, problem, limits) is None
+    return is_known and space.admits(values, problem, limits)
 
 
 def default_choice(

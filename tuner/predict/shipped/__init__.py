@@ -241,4 +241,4 @@ def _holds(kernel: Kernel, problem: Problem, limits: Limits, configuration: Conf
         given[p.name] not in p.values for p in space.parameters
     ):
         return False
-    return space.violated(configuration.values, problem, limits) is None
+    return space.admits(configuration.values, problem, limits)
