@@ -31,22 +31,15 @@ VARIABLES = ("<!-- settings: made by make references -->", "<!-- /settings -->")
 METHODS = ("get", "post", "put", "patch", "delete")
 HEAD = """# REST reference
 
-Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters are part
-of the query unless the path names them or they are marked as headers. Bodies and answers are `application/json` where
-no other type is named; their fields are always there unless marked optional. A refusal is a problem document as
-`application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument),
-with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
-[operating](operating.md#access-keys).
+Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters stand in
+the query unless they are marked as parts of the path, which are required, or as headers. Bodies and answers are
+`application/json` where no other type is named; their fields are always there unless marked optional. A refusal is a
+problem document as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
+[ProblemDocument](#problemdocument), with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and
+429. Who may call what is in [operating](operating.md#access-keys).
 """
-PAGED = frozenset({"limit", "cursor", "format"})
-LISTS = """## Lists
-
-| parameter | type | what |
-|---|---|---|
-| `limit` | integer | Items per page. Default: `50`. |
-| `cursor` | string | `next_cursor` of the previous page. For instance `NDI`. |
-| `format` | `json` or `csv` | csv: one line per item; all items, or with `limit` or `cursor` one page and the next in `Link`. Default: `json`. For instance `csv`. |
-"""  # noqa: E501 - a row is a line
+COMMON = 3
+"""A parameter of so many operations is told once."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,14 +69,15 @@ def pages() -> dict[Path, str]:
 def rest(document: Mapping[str, Any]) -> str:
     """Every operation by its tag, then every schema."""
     by_tag: dict[str, list[str]] = {}
-    usual = _usual_refusals(document)
+    usual, common = _usual_refusals(document), _common_parameters(document)
     for path, operations in document["paths"].items():
         for method in METHODS:
             if method in operations:
                 operation = operations[method]
-                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, usual))
+                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, usual, common))
     parts = [HEAD, "| refusal | reason, where an operation names no other |", "|---|---|"]
-    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())] + ["", LISTS]
+    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())]
+    parts += ["", "## Common parameters\n", "| parameter | type | what |", "|---|---|---|", *common, ""]
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
@@ -100,6 +94,13 @@ def _usual_refusals(document: Mapping[str, Any]) -> dict[str, str]:
                 if status.isdigit() and int(status) >= HTTPStatus.BAD_REQUEST:
                     counts.setdefault(status, Counter())[response["description"]] += 1
     return {status: found.most_common(1)[0][0] for status, found in counts.items()}
+
+
+def _common_parameters(document: Mapping[str, Any]) -> list[str]:
+    """The rows of parameters that several operations take, those of paths first."""
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    counts = Counter(_parameter(one) for operation in operations for one in operation.get("parameters", []))
+    return sorted((row for row, count in counts.items() if count >= COMMON), key=lambda row: ("(path)" not in row, row))
 
 
 def commands(command: Any, words: Sequence[str] = ("tilewright",)) -> Iterator[tuple[str, Any]]:
@@ -185,15 +186,17 @@ def _shown(value: Any) -> str:
     return f"`{getattr(value, 'value', value)}`"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+def _operation(
+    method: str, path: str, operation: Mapping[str, Any], usual: Mapping[str, str], common: Sequence[str]
+) -> str:
     lines = [f"### {method.upper()} {path}\n", _sentence(operation["description"]), ""]
-    parameters = operation.get("parameters", [])
-    own = [one for one in parameters if one["name"] not in PAGED or _parameter(one) not in LISTS]
+    rows = {one["name"]: _parameter(one) for one in operation.get("parameters", [])}
+    own = [row for row in rows.values() if row not in common]
     if own:
-        lines += ["| parameter | type | what |", "|---|---|---|", *map(_parameter, own), ""]
-    if len(own) < len(parameters):
-        paged = ", ".join(f"`{one['name']}`" for one in parameters if one not in own)
-        lines += [f"{'Also ' if own else 'Takes '}{paged}, as [lists](#lists) do.", ""]
+        lines += ["| parameter | type | what |", "|---|---|---|", *own, ""]
+    if len(own) < len(rows):
+        shared = ", ".join(f"`{name}`" for name, row in rows.items() if row in common)
+        lines += [f"{'Also' if own else 'Takes'} {shared}: [common parameters](#common-parameters).", ""]
     if "requestBody" in operation:
         kinds = [_body(kind, each) for kind, each in operation["requestBody"]["content"].items()]
         lines += [f"Body: {' or '.join(kinds)}.", ""]
@@ -226,7 +229,8 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
     examples = [one for one in schema.get("examples", [])[:1] if one != schema.get("default")]
     sentences += [f"For instance `{_word(example)}`." for example in examples]
-    marks = [*(["header"] if parameter["in"] == "header" else []), *(["required"] if parameter["required"] else [])]
+    place = parameter["in"]
+    marks = [place] if place != "query" else ["required"] if parameter["required"] else []
     name = f"`{parameter['name']}`" + (f" ({', '.join(marks)})" if marks else "")
     kind = _type(schema).removesuffix(" or null")  # a parameter that is left out
     return f"| {name} | {kind} | {_cell(' '.join(part for part in sentences if part))} |"
