@@ -121,11 +121,11 @@ def with_commands(text: str) -> str:
 
 
 def with_settings(text: str) -> str:
-    """The page with a current list of all variables before its first section."""
-    rows = ["| variable | default | what |", "|---|---|---|"]
+    """The page with a current list of all variables and their defaults before its first section."""
+    rows = ["| variable | default |", "|---|---|"]
     for field, described in sorted(Settings.model_fields.items()):
         name = f"TILEWRIGHT_{field.upper()}"
-        rows.append(f"| [{name}](#{name.lower()}) | {_default(described)} | {_cell(described.description or '')} |")
+        rows.append(f"| [{name}](#{name.lower()}) | {_default(described)} |")
     first = re.search(r"^# .*$", text, re.MULTILINE)
     return _with_block(text, first[0] if first else "", VARIABLES, "\n".join(rows))
 
