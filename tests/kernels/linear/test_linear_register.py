@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.register_on_host import register_on_host
-from contracts.variant import H200, assert_right, needs_nvrtc
+from contracts.variant import assert_right, needs_nvrtc
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear.reference import ACTIVATIONS
@@ -41,15 +41,6 @@ def test_layers_are_right_whole_and_split(hosted, device, *, shape, dtype, activ
     chosen = [c for c in feasible if c.values.SHARE_K in shares and not c.values.BY_CLUSTER]
     configuration = random.Random(shape).choice(chosen)
     assert_right(device, hosted, problem, configuration)
-
-
-@pytest.mark.parametrize("shape", ["256x100x784", "131x67x36", "1x1x1"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_its_space_is_that_of_the_product_inside(shape, dtype):
-    inside = GEMM.space(GEMM.problem(sizes_of(shape), dtype, {"trans_b": True}), H200, only=["register"])
-    space = LINEAR.space(LINEAR.problem(sizes_of(shape), dtype), H200, only=["register"])
-    assert list(space.feasible) == list(inside.feasible)
-    assert len(space.defaults()) == 1
 
 
 @needs_nvrtc

@@ -1,17 +1,13 @@
 """The variant `tensor_fp64` of linear: bias and activation on the host, and its space beside gemm's."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
 from contracts.variant import H200, assert_right, drawn
 
-from tilewright.kernels.gemm import declaration as gemm
-from tilewright.kernels.gemm.tensor_fp64_space import TENSOR_FP64
 from tilewright.kernels.linear.declaration import KERNEL
 from tilewright.kernels.linear.tensor_variants import LINEAR_TENSOR_FP64
-from tilewright.kernels.space import SearchSpace
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +31,3 @@ def test_bias_and_activation_are_applied_to_finished_sums(hosted, device, sizes,
     limits = replace(H200, max_shared_bytes=48 * 1024)  # the host's
     [configuration] = drawn(LINEAR_TENSOR_FP64, problem, limits, 1, **small)
     assert_right(device, hosted, problem, configuration)
-
-
-def test_the_space_is_that_of_the_product_inside():
-    layer = KERNEL.problem({"m": 256, "n": 100, "k": 784}, "float64", {"activation": "relu"})
-    product = gemm.KERNEL.problem({"m": 256, "n": 100, "k": 784}, "float64", {"trans_b": True})
-    ours = SearchSpace((LINEAR_TENSOR_FP64.space(),), layer, H200).feasible
-    theirs = SearchSpace((TENSOR_FP64.space(),), product, H200).feasible
-    assert list(ours) == list(theirs)
-    for configuration in random.Random(1).sample(list(ours), 20):
-        values = configuration.values
-        assert LINEAR_TENSOR_FP64.launch(values, layer) == TENSOR_FP64.launch(values, product)
-        assert LINEAR_TENSOR_FP64.workspace_bytes(values, layer) == TENSOR_FP64.workspace_bytes(values, product)

@@ -1,21 +1,18 @@
 """The variants of linear on tensor cores: bias and activation on the host, and their space beside gemm's."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, assert_right, drawn
+from contracts.variant import assert_right, drawn
 
-from tilewright.kernels.gemm import declaration as gemm
-from tilewright.kernels.gemm.tensor_mma_space import TENSOR3XTF32
 from tilewright.kernels.linear.declaration import KERNEL
 from tilewright.kernels.linear.tensor_variants import (
     LINEAR_TENSOR1XTF32,
     LINEAR_TENSOR3XTF32,
     LINEAR_TENSOR3XTF32_SLICED,
 )
-from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.kernels.space import Configuration
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +49,6 @@ def test_sums_of_slices_are_finished_once(tmp_path, device, split_k):
     small = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "STAGES": 2, "RESIDENT": 4, "SPLIT_K": split_k}
     default = LINEAR_TENSOR3XTF32_SLICED.space().default().values
     assert_right(device, layers, problem, Configuration.of("tensor3xtf32_sliced", {**default, **small}))
-
-
-def test_the_space_is_that_of_the_product_inside():
-    layer = KERNEL.problem({"m": 256, "n": 100, "k": 784}, options={"activation": "relu"})
-    product = gemm.KERNEL.problem({"m": 256, "n": 100, "k": 784}, options={"trans_b": True})
-    ours = SearchSpace((LINEAR_TENSOR3XTF32.space(),), layer, H200).feasible
-    theirs = SearchSpace((TENSOR3XTF32.space(),), product, H200).feasible
-    assert list(ours) == list(theirs)
-    for configuration in random.Random(1).sample(list(ours), 20):
-        values = configuration.values
-        assert LINEAR_TENSOR3XTF32.launch(values, layer) == TENSOR3XTF32.launch(values, product)
-        assert LINEAR_TENSOR3XTF32.workspace_bytes(values, layer) == TENSOR3XTF32.workspace_bytes(values, product)
 
 
 def test_layers_of_few_terms_or_for_cuda_cores_are_left_to_other_variants():
