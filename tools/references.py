@@ -36,8 +36,10 @@ the query unless they are marked as parts of the path, which are required, or as
 `application/json` where no other type is named; their fields are always there unless marked optional. A refusal is a
 problem document as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
 [ProblemDocument](#problemdocument), with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and
-429. Who may call what is in [operating](operating.md#access-keys).
+429, 422 where a parameter or a field is wrong, and 503 while the database is away; operations name the other refusals.
+Who may call what is in [operating](operating.md#access-keys).
 """
+EVERYWHERE = frozenset({"422", "503"})
 COMMON = 3
 """A parameter of so many operations is told once."""
 
@@ -81,7 +83,8 @@ def rest(document: Mapping[str, Any]) -> str:
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
-    parts += ["## Schemas\n", *(_schema(name, schemas[name]) for name in sorted(schemas))]
+    told: dict[str, str] = {}
+    parts += ["## Schemas\n", *(_schema(name, schemas[name], told) for name in sorted(schemas))]
     return "\n".join(parts)
 
 
@@ -206,7 +209,8 @@ def _operation(
             answers.append(f"{status} {_answer(response)}".rstrip())
         elif status.isdigit():
             reason = response["description"].replace(usual[status], "").strip()
-            refusals.append(f"{status} ({reason})" if reason else status)
+            if reason or status not in EVERYWHERE:
+                refusals.append(f"{status} ({reason})" if reason else status)
     lines += [f"Answer: {'; '.join(answers)}.", ""]
     return "\n".join([*lines, f"Refused: {_cell(', '.join(refusals))}.", ""] if refusals else lines)
 
@@ -236,27 +240,33 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     return f"| {name} | {kind} | {_cell(' '.join(part for part in sentences if part))} |"
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> str:
+def _schema(name: str, schema: Mapping[str, Any], told: dict[str, str]) -> str:
+    """One schema; fields that an earlier one has in the same words are named alone. `told`: rows, by whom."""
     lines = [f"### {name}\n"]
     if schema.get("description"):
         lines += [_sentence(schema["description"]), ""]
     if "enum" in schema:
         return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
-    required, plain = set(schema.get("required", [])), []
-    table = ["| field | type | what |", "|---|---|---|"]
+    required = set(schema.get("required", []))
+    rows, others = dict[str, str](), list[str]()
     for field, inner in schema.get("properties", {}).items():
         what = inner.get("description", "")
         if inner.get("default") is not None:
             what = f"{what} Default: `{_word(inner['default'])}`.".strip()
-        mark = "" if field in required else " (optional)"
+        shown = f"`{field}`" + ("" if field in required else " (optional)")
         if what:
-            table.append(f"| `{field}`{mark} | {_type(inner)} | {_cell(what)} |")
+            rows[f"| {shown} | {_type(inner)} | {_cell(what)} |"] = shown
         else:
-            plain.append(f"`{field}`{mark}: {_type(inner)}")
-    lines += table if len(table) > 2 else []
-    lines += (
-        [*([""] if len(table) > 2 else []), f"{'Also ' if len(table) > 2 else ''}{'; '.join(plain)}."] if plain else []
-    )
+            others.append(f"{shown}: {_type(inner)}")
+    counts = Counter(told[row] for row in rows if row in told)
+    for other in [one for one, count in counts.items() if count > 1]:
+        same = [row for row in rows if told.get(row) == other]
+        others.append(f"as in {_type({'$ref': other})}: {', '.join(rows.pop(row) for row in same)}")
+    told |= dict.fromkeys(rows, name)
+    if rows:
+        lines += ["| field | type | what |", "|---|---|---|", *rows, *([""] if others else [])]
+    if others:
+        lines.append(f"{'Also ' if rows else ''}{'; '.join(others)}.")
     for example in schema.get("examples", [])[:1]:
         lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]
     return "\n".join([*lines, ""])
