@@ -44,7 +44,7 @@ def test_a_table_is_made_from_the_newest_results(references):
     assert references.with_tables(made) == made
 
 
-def test_every_operation_parameter_status_and_schema_is_there(made):
+def test_every_operation_parameter_status_and_schema_is_there(references, made):
     sections = dict(re.findall(r"^### (.+)\n((?:(?!^###? ).*\n)*)", made["rest.md"], re.MULTILINE))
     document = create_app().openapi()
     operations = {
@@ -56,7 +56,7 @@ def test_every_operation_parameter_status_and_schema_is_there(made):
     for heading, operation in operations.items():
         told = sections[heading]
         assert all(f"`{one['name']}`" in told for one in operation.get("parameters", [])), heading
-        statuses = {status for status in operation["responses"] if status != "default"}
+        statuses = {status for status in operation["responses"] if status != "default"} - references.EVERYWHERE
         assert statuses <= set(re.findall(r"\b\d{3}\b", told)), heading
         assert ("Body: " in told) == ("requestBody" in operation), heading
     for name, schema in document["components"]["schemas"].items():

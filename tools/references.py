@@ -31,22 +31,17 @@ VARIABLES = ("<!-- settings: made by make references -->", "<!-- /settings -->")
 METHODS = ("get", "post", "put", "patch", "delete")
 HEAD = """# REST reference
 
-Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters are part
-of the query unless the path names them or they are marked as headers. Bodies and answers are `application/json` where
-no other type is named; their fields are always there unless marked optional. A refusal is a problem document as
-`application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument),
-with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and 429. Who may call what is in
-[operating](operating.md#access-keys).
+Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parameters stand in
+the query unless they are marked as parts of the path, which are required, or as headers. Bodies and answers are
+`application/json` where no other type is named; their fields are always there unless marked optional. A refusal is a
+problem document as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
+[ProblemDocument](#problemdocument), with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and
+429, 422 where a parameter or a field is wrong, and 503 while the database is away; operations name the other refusals.
+Who may call what is in [operating](operating.md#access-keys).
 """
-PAGED = frozenset({"limit", "cursor", "format"})
-LISTS = """## Lists
-
-| parameter | type | what |
-|---|---|---|
-| `limit` | integer | Items per page. Default: `50`. |
-| `cursor` | string | `next_cursor` of the previous page. For instance `NDI`. |
-| `format` | `json` or `csv` | csv: one line per item; all items, or with `limit` or `cursor` one page and the next in `Link`. Default: `json`. For instance `csv`. |
-"""  # noqa: E501 - a row is a line
+EVERYWHERE = frozenset({"422", "503"})
+COMMON = 3
+"""A parameter of so many operations is told once."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,18 +71,20 @@ def pages() -> dict[Path, str]:
 def rest(document: Mapping[str, Any]) -> str:
     """Every operation by its tag, then every schema."""
     by_tag: dict[str, list[str]] = {}
-    usual = _usual_refusals(document)
+    usual, common = _usual_refusals(document), _common_parameters(document)
     for path, operations in document["paths"].items():
         for method in METHODS:
             if method in operations:
                 operation = operations[method]
-                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, usual))
+                by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation, usual, common))
     parts = [HEAD, "| refusal | reason, where an operation names no other |", "|---|---|"]
-    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())] + ["", LISTS]
+    parts += [f"| {status} | {_cell(reason)} |" for status, reason in sorted(usual.items())]
+    parts += ["", "## Common parameters\n", "| parameter | type | what |", "|---|---|---|", *common, ""]
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
-    parts += ["## Schemas\n", *(_schema(name, schemas[name]) for name in sorted(schemas))]
+    told: dict[str, str] = {}
+    parts += ["## Schemas\n", *(_schema(name, schemas[name], told) for name in sorted(schemas))]
     return "\n".join(parts)
 
 
@@ -100,6 +97,13 @@ def _usual_refusals(document: Mapping[str, Any]) -> dict[str, str]:
                 if status.isdigit() and int(status) >= HTTPStatus.BAD_REQUEST:
                     counts.setdefault(status, Counter())[response["description"]] += 1
     return {status: found.most_common(1)[0][0] for status, found in counts.items()}
+
+
+def _common_parameters(document: Mapping[str, Any]) -> list[str]:
+    """The rows of parameters that several operations take, those of paths first."""
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    counts = Counter(_parameter(one) for operation in operations for one in operation.get("parameters", []))
+    return sorted((row for row, count in counts.items() if count >= COMMON), key=lambda row: ("(path)" not in row, row))
 
 
 def commands(command: Any, words: Sequence[str] = ("tilewright",)) -> Iterator[tuple[str, Any]]:
@@ -120,11 +124,11 @@ def with_commands(text: str) -> str:
 
 
 def with_settings(text: str) -> str:
-    """The page with a current list of all variables before its first section."""
-    rows = ["| variable | default | what |", "|---|---|---|"]
+    """The page with a current list of all variables and their defaults before its first section."""
+    rows = ["| variable | default |", "|---|---|"]
     for field, described in sorted(Settings.model_fields.items()):
         name = f"TILEWRIGHT_{field.upper()}"
-        rows.append(f"| [{name}](#{name.lower()}) | {_default(described)} | {_cell(described.description or '')} |")
+        rows.append(f"| [{name}](#{name.lower()}) | {_default(described)} |")
     first = re.search(r"^# .*$", text, re.MULTILINE)
     return _with_block(text, first[0] if first else "", VARIABLES, "\n".join(rows))
 
@@ -185,15 +189,17 @@ def _shown(value: Any) -> str:
     return f"`{getattr(value, 'value', value)}`"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+def _operation(
+    method: str, path: str, operation: Mapping[str, Any], usual: Mapping[str, str], common: Sequence[str]
+) -> str:
     lines = [f"### {method.upper()} {path}\n", _sentence(operation["description"]), ""]
-    parameters = operation.get("parameters", [])
-    own = [one for one in parameters if one["name"] not in PAGED or _parameter(one) not in LISTS]
+    rows = {one["name"]: _parameter(one) for one in operation.get("parameters", [])}
+    own = [row for row in rows.values() if row not in common]
     if own:
-        lines += ["| parameter | type | what |", "|---|---|---|", *map(_parameter, own), ""]
-    if len(own) < len(parameters):
-        paged = ", ".join(f"`{one['name']}`" for one in parameters if one not in own)
-        lines += [f"{'Also ' if own else 'Takes '}{paged}, as [lists](#lists) do.", ""]
+        lines += ["| parameter | type | what |", "|---|---|---|", *own, ""]
+    if len(own) < len(rows):
+        shared = ", ".join(f"`{name}`" for name, row in rows.items() if row in common)
+        lines += [f"{'Also' if own else 'Takes'} {shared}: [common parameters](#common-parameters).", ""]
     if "requestBody" in operation:
         kinds = [_body(kind, each) for kind, each in operation["requestBody"]["content"].items()]
         lines += [f"Body: {' or '.join(kinds)}.", ""]
@@ -203,7 +209,8 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], usual: Mapp
             answers.append(f"{status} {_answer(response)}".rstrip())
         elif status.isdigit():
             reason = response["description"].replace(usual[status], "").strip()
-            refusals.append(f"{status} ({reason})" if reason else status)
+            if reason or status not in EVERYWHERE:
+                refusals.append(f"{status} ({reason})" if reason else status)
     lines += [f"Answer: {'; '.join(answers)}.", ""]
     return "\n".join([*lines, f"Refused: {_cell(', '.join(refusals))}.", ""] if refusals else lines)
 
@@ -226,33 +233,40 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
     examples = [one for one in schema.get("examples", [])[:1] if one != schema.get("default")]
     sentences += [f"For instance `{_word(example)}`." for example in examples]
-    marks = [*(["header"] if parameter["in"] == "header" else []), *(["required"] if parameter["required"] else [])]
+    place = parameter["in"]
+    marks = [place] if place != "query" else ["required"] if parameter["required"] else []
     name = f"`{parameter['name']}`" + (f" ({', '.join(marks)})" if marks else "")
     kind = _type(schema).removesuffix(" or null")  # a parameter that is left out
     return f"| {name} | {kind} | {_cell(' '.join(part for part in sentences if part))} |"
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> str:
+def _schema(name: str, schema: Mapping[str, Any], told: dict[str, str]) -> str:
+    """One schema; fields that an earlier one has in the same words are named alone. `told`: rows, by whom."""
     lines = [f"### {name}\n"]
     if schema.get("description"):
         lines += [_sentence(schema["description"]), ""]
     if "enum" in schema:
         return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
-    required, plain = set(schema.get("required", [])), []
-    table = ["| field | type | what |", "|---|---|---|"]
+    required = set(schema.get("required", []))
+    rows, others = dict[str, str](), list[str]()
     for field, inner in schema.get("properties", {}).items():
         what = inner.get("description", "")
         if inner.get("default") is not None:
             what = f"{what} Default: `{_word(inner['default'])}`.".strip()
-        mark = "" if field in required else " (optional)"
+        shown = f"`{field}`" + ("" if field in required else " (optional)")
         if what:
-            table.append(f"| `{field}`{mark} | {_type(inner)} | {_cell(what)} |")
+            rows[f"| {shown} | {_type(inner)} | {_cell(what)} |"] = shown
         else:
-            plain.append(f"`{field}`{mark}: {_type(inner)}")
-    lines += table if len(table) > 2 else []
-    lines += (
-        [*([""] if len(table) > 2 else []), f"{'Also ' if len(table) > 2 else ''}{'; '.join(plain)}."] if plain else []
-    )
+            others.append(f"{shown}: {_type(inner)}")
+    counts = Counter(told[row] for row in rows if row in told)
+    for other in [one for one, count in counts.items() if count > 1]:
+        same = [row for row in rows if told.get(row) == other]
+        others.append(f"as in {_type({'$ref': other})}: {', '.join(rows.pop(row) for row in same)}")
+    told |= dict.fromkeys(rows, name)
+    if rows:
+        lines += ["| field | type | what |", "|---|---|---|", *rows, *([""] if others else [])]
+    if others:
+        lines.append(f"{'Also ' if rows else ''}{'; '.join(others)}.")
     for example in schema.get("examples", [])[:1]:
         lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]
     return "\n".join([*lines, ""])

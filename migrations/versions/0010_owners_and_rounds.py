@@ -47,25 +47,3 @@ def upgrade() -> None:
     )
     op.execute("INSERT INTO chore_rounds VALUES (1, now())")
     op.create_index(op.f("ix_tuning_jobs_engine_id"), "tuning_jobs", ["engine_id"])
-
-
-def downgrade() -> None:
-    op.drop_index(op.f("ix_tuning_jobs_engine_id"), "tuning_jobs")
-    op.drop_table("chore_rounds")
-    op.drop_column("tuning_jobs", "starts")
-    for rate in RATES:
-        column: sa.ColumnClause[float] = sa.column(rate, sa.Double())
-        op.execute(sa.table("best_configurations", column).update().where(column.is_(None)).values({rate: 0}))
-        op.alter_column("best_configurations", rate, existing_type=sa.Double(), nullable=False)
-    op.drop_column("trials", "pack_ms")
-    op.drop_table("asked_shelves")
-    # Two callers may have used the same word: the older one keeps it.
-    op.execute(
-        "DELETE FROM idempotency_keys AS newer USING idempotency_keys AS older WHERE newer.key = older.key"
-        " AND (newer.created_at, newer.owner) > (older.created_at, older.owner)"
-    )
-    op.drop_constraint(KEYS, "idempotency_keys", type_="primary")
-    op.create_primary_key(KEYS, "idempotency_keys", ["key"])
-    op.drop_column("idempotency_keys", "owner")
-    op.drop_constraint(op.f("fk_schedules_key_id_api_keys"), "schedules", type_="foreignkey")
-    op.drop_column("schedules", "key_id")

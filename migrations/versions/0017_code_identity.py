@@ -65,7 +65,3 @@ def _code_hash(stated: str, source: str) -> str:
     if former is not None and former.is_same:
         return former.now
     return identity.code_hash(source, FLAG.findall(source), is_triton="@triton.jit" in source)
-
-
-def downgrade() -> None:
-    """Hashes stay as they are: an earlier version takes these sources for others, and their results for stale."""

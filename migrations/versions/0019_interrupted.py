@@ -33,12 +33,6 @@ def upgrade() -> None:
     )
 
 
-def downgrade() -> None:
-    op.drop_table("trial_retries")
-    op.execute("UPDATE trials SET outcome = 'device_lost' WHERE outcome = 'interrupted'")
-    _allow(*BEFORE)
-
-
 def _allow(*outcomes: str) -> None:
     op.drop_constraint(op.f(CHECK), "trials", type_="check")
     op.create_check_constraint(op.f(CHECK), "trials", sa.column("outcome").in_(outcomes))

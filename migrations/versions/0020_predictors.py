@@ -23,7 +23,3 @@ def upgrade() -> None:
     op.create_index("ix_predictors_series_fitted_at", "predictors", ["series", "fitted_at"])
     # Numbers of eight random-looking bytes: an attempt to compress them takes longer than it saves.
     op.execute("ALTER TABLE predictors ALTER COLUMN arrays SET STORAGE EXTERNAL")
-
-
-def downgrade() -> None:
-    op.drop_table("predictors")

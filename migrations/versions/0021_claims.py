@@ -49,8 +49,3 @@ def upgrade() -> None:
     op.create_index(
         "ix_claims_confirmed", "claims", ["device_model_id"], postgresql_where=sa.text("state = 'confirmed'")
     )
-
-
-def downgrade() -> None:
-    op.drop_table("claims")
-    op.drop_column("tuning_jobs", "verifies")

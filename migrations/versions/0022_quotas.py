@@ -25,8 +25,3 @@ END $$
 def upgrade() -> None:
     op.add_column("tuning_jobs", sa.Column("turn", sa.Integer(), server_default="0", nullable=False))
     op.execute(ENTRIES.format(priority=f"priority * {TURNS}"))
-
-
-def downgrade() -> None:
-    op.execute(ENTRIES.format(priority=f"(priority + {TURNS - 1}) / {TURNS}"))
-    op.drop_column("tuning_jobs", "turn")

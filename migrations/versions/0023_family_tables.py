@@ -72,8 +72,3 @@ def upgrade() -> None:
             f"CREATE TRIGGER tell_{event.lower()} AFTER {event} ON family_tables REFERENCING {seen} TABLE AS changed "
             "FOR EACH STATEMENT EXECUTE FUNCTION tilewright_tell_tables()"
         )
-
-
-def downgrade() -> None:
-    op.drop_table("family_tables")
-    op.execute("DROP FUNCTION tilewright_tell_tables()")

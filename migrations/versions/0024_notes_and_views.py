@@ -42,9 +42,3 @@ def upgrade() -> None:
         sa.Column("saved_at", sa.DateTime(timezone=True), server_default=NOW, nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_saved_views")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("saved_views")
-    op.drop_table("study_notes")
-    op.drop_column("predictors", "predictions")

@@ -32,10 +32,3 @@ def upgrade() -> None:
     for table in (*OF_PROJECTS, "webhooks"):
         op.create_foreign_key(op.f(f"fk_{table}_project_id_projects"), table, "projects", ["project_id"], ["id"])
     op.create_index(op.f("ix_tuning_jobs_project_id_id"), "tuning_jobs", ["project_id", "id"])
-
-
-def downgrade() -> None:
-    op.drop_index(op.f("ix_tuning_jobs_project_id_id"), "tuning_jobs")
-    for table in (*OF_PROJECTS, "webhooks"):
-        op.drop_column(table, "project_id")
-    op.drop_table("projects")

@@ -51,14 +51,6 @@ def upgrade(url: str | None = None, revision: str = "head") -> None:
             driver.execute(SchemaManager.get_schema())
 
 
-def downgrade(url: str | None = None, revision: str = "base") -> None:
-    """Reverts revisions; with `base` all our tables go. The engine's tables stay: they are not ours."""
-    from alembic import command  # noqa: PLC0415
-
-    with _exclusively(url) as connection:
-        command.downgrade(_config(connection), revision)
-
-
 def last_step(url: str | None = None) -> str | None:
     """What `downgrade_last` reverts, in words; None where the tables are not at this version."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415
@@ -70,11 +62,11 @@ def last_step(url: str | None = None) -> str | None:
 
 
 def downgrade_last(url: str | None = None) -> None:
-    """Reverts the last step of this version's tables, as the version before it has them."""
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
+    """Reverts the last step of this version's tables, as the version before it has them. Earlier steps stay."""
+    from alembic import command  # noqa: PLC0415
 
-    before = ScriptDirectory.from_config(_config(None)).get_revision(head()).down_revision
-    downgrade(url, str(before))
+    with _exclusively(url) as connection:
+        command.downgrade(_config(connection), "-1")
 
 
 def check(url: str | None = None) -> None:

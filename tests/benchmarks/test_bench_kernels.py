@@ -57,13 +57,6 @@ def measured(name, speedup, *, width=0.002, **changed):
     return row | changed
 
 
-def gemv(name, speedup, **changed):
-    shape = {"m": 16384, "n": 16384}
-    bandwidth = {"read_gb_per_s": 4500.0, "datasheet_gb_per_s": 4800.0}
-    facts = {"kernel": "gemv", "shape": shape, "l2": "cold", "bytes_moved": 10**9, "bandwidth": bandwidth}
-    return measured(name, speedup, options={"beta_zero": True}, **facts | changed)
-
-
 @pytest.fixture(scope="module")
 def kernels(benchmark_module):
     return benchmark_module("kernels")
@@ -72,10 +65,6 @@ def kernels(benchmark_module):
 @pytest.fixture(scope="module")
 def report(benchmark_module):
     return benchmark_module("kernel_table.report")
-
-
-def verdicts(report, rows, *, complete=True):
-    return {goal.text: goal.met for goal in report.goals(rows, complete=complete)}
 
 
 def test_a_row_is_kept_only_where_a_new_one_would_repeat_it(kernels):
@@ -156,17 +145,12 @@ def test_the_table_has_a_line_a_row_and_a_failure_says_why(report):
     assert "OutOfMemoryError: 3 / 4 GB" in lines[3]
 
 
-def test_batches_have_a_mean_and_goals_of_their_own_and_a_view_is_held_against_dense_matrices(report):
+def test_batches_have_a_mean_of_their_own(report):
     shape = {"m": 64, "n": 32, "k": 16, "batch": 9}
-    dense = measured("pair/fp32", 2.5, accuracy="fp32", shape=shape)
-    view = measured("pair-view/fp32", 2.4, accuracy="fp32", shape=shape | {"lda": 24})
-    rows = [measured("a", 1.0, accuracy="fp32"), dense | {"time_ms": 1.0}, view | {"time_ms": 1.02}]
-    found = verdicts(report, rows)
+    pair = [measured("pair/fp32", 2.5, accuracy="fp32", shape=shape)]
+    pair.append(measured("pair-view/fp32", 2.4, accuracy="fp32", shape=shape | {"lda": 24}))
+    rows = [measured("a", 1.0, accuracy="fp32"), *pair]
     assert "gemm batched fp32, warm L2: geometric mean x2.449 of 2 of 2" in report.means(rows)
-    assert found["gemm fp32 batched: geometric mean >= 2.00"] is True
-    assert found["pair-view/fp32: within 3 % of the time of dense matrices"] is True
-    slower = [*rows[:2], rows[2] | {"time_ms": 1.04}]
-    assert verdicts(report, slower)["pair-view/fp32: within 3 % of the time of dense matrices"] is False
     assert "9 x 64, 32, 16 (trans_b, lda 24)" in report.table(rows)
 
 
@@ -175,70 +159,13 @@ def test_means_are_geometric_and_count_what_is_missing(report):
     assert report.means(rows)[0] == "gemm fp32-fma, warm L2: geometric mean x1.100 of 2 of 3"
 
 
-@pytest.mark.parametrize(
-    ("speedups", "mean_met", "none_slower"),
-    [((1.2, 1.1), True, True), ((1.2, 0.99), False, True), ((1.5, 0.97), True, False)],
-)
-def test_the_goals_of_gemm(report, speedups, mean_met, none_slower):
-    found = verdicts(report, [measured(str(i), speedup) for i, speedup in enumerate(speedups)])
-    assert found["gemm fp32-fma: geometric mean >= 1.10"] is mean_met
-    assert found["gemm fp32-fma: none below 0.98 and significantly slower"] is none_slower
-    assert found["gemm fp32-fma: >= 1.00 at 4096 cubed"] is True
-    assert found["gemm fp32-fma: >= 1.00 at 8192 cubed"] is None
-
-
-def test_slower_within_the_noise_is_not_significant(report):
-    assert (
-        verdicts(report, [measured("a", 0.97, width=0.04)])["gemm fp32-fma: none below 0.98 and significantly slower"]
-        is True
-    )
-
-
-def test_no_goal_over_all_rows_is_met_while_rows_are_missing(report):
-    goal = "gemm fp32-fma: geometric mean >= 1.10"
-    assert verdicts(report, [measured("a", 1.5)], complete=False)[goal] is None
-    assert verdicts(report, [measured("a", 1.5), HEAD | {"name": "b", "reason": "x"}])[goal] is None
-
-
-@pytest.mark.parametrize(("gb_per_s", "met"), [(4275.0, True), (4274.0, False)])
-def test_gemvs_bandwidth_is_held_against_the_read_of_the_same_run(report, gb_per_s, met):
-    found = verdicts(report, [gemv("a", 1.2, gb_per_s=gb_per_s)])
-    assert found["gemv: (16384, 16384) >= 95 % of the read bandwidth of the same run"] is met
-
-
 def test_the_report_names_the_rows_that_are_missing(report):
-    text = report.report({"rows": [measured("a", 1.2), gemv("v", 0.9)]}, ["a", "b", "v"])
+    text = report.report({"rows": [measured("a", 1.2), measured("v", 0.9)]}, ["a", "b", "v"])
     assert text.endswith("Rows missing: b")
-    assert "MISSED: gemv: none significantly slower: v 0.900" in text
 
 
 def split(name, speedup, **changed):
     return measured(name, speedup, accuracy="fp32", **changed)
-
-
-def test_goals_of_the_tensor_cores_are_about_their_own_rows(report):
-    rows = [measured("a/fp32-fma", 1.2), split("a/fp32", 2.7, sustained={}), measured("a/tf32", 0.9, accuracy="tf32")]
-    found = verdicts(report, [*rows, measured("l", 1.1, kernel="linear", accuracy="fp32")])
-    assert found["gemm fp32: geometric mean >= 1.90"] is True
-    assert found["gemm fp32: >= 2.60 at 4096 cubed"] is True
-    assert found["gemm tf32: >= 0.80 at 4096 cubed"] is True
-    assert found["linear: geometric mean >= 1.20"] is False
-
-
-@pytest.mark.parametrize(("ours", "theirs", "met"), [(1.9, 2.0, True), (2.1, 0.1, False), (0.1, 2.1, False)])
-def test_errors_are_held_to_the_bound_the_librarys_too(report, ours, theirs, met):
-    found = verdicts(report, [measured("a", 1.2), measured("b", 1.2, bound_ratio=ours, library_bound_ratio=theirs)])
-    assert found["error: bound ratio <= 2 on every kind of inputs"] is met
-
-
-@pytest.mark.parametrize(("ours", "met"), [(0.05, True), (0.07, False)])
-def test_fp32_of_tensor_cores_is_no_less_exact_than_the_library(report, ours, met):
-    rows = [
-        split("a", 2.0, bound_ratios={"normal": ours, "scaled": 1.9}),
-        measured("b", 1.2, bound_ratios={"normal": 1}),
-    ]
-    found = verdicts(report, rows)
-    assert found["gemm fp32: error not above the library's on normal, uniform, cancelling inputs"] is met
 
 
 def test_the_readme_shows_means_and_some_rows(benchmark_module, tmp_path):

@@ -1,4 +1,11 @@
+"""What benchmarks of launches, first uses and rates make of their times."""
+
 from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
 from contracts.variant import H200
@@ -41,3 +48,55 @@ def test_kernel_tuner_gets_the_part_of_the_space_that_it_can_launch(rate):
     }
     assert set(common.feasible) == expected
     assert 0 < len(common) < len(whole)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_on_the_launcher_says_what_was_measured():
+    measured = json.loads((ROOT / "benchmarks/results/h200/dispatch.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/launcher.md").read_text(encoding="utf-8")
+    stated = {
+        name: (middle, over)
+        for name, middle, over in re.findall(r"^\| `(.+?)` \| ([\d.]+) \| ([-+][\d.]+|) \|", page, re.MULTILINE)
+    }
+    for row in measured["rows"]:
+        name = row["call"].removeprefix("PyCUDA ")
+        over = f"{row['over_prepared_us']:+.1f}" if row["over_prepared_us"] else ""
+        assert stated.pop(name) == (f"{row['median_us']:.1f}", over)
+    assert not stated
+    for fact in (measured["device"], measured["driver"], measured["date"][:10], measured["command"]):
+        assert fact in page
+
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def first_use(benchmark_module):
+    return benchmark_module("first_use")
+
+
+def test_a_row_has_the_median_of_each_rounds_difference_over_the_rows_product(first_use):
+    times = {
+        first_use.WITH: [(110.0, 30.0), (125.0, 31.0), (190.0, 32.0)],
+        first_use.WITHOUT: [(100.0, 10.0), (105.0, 11.0), (150.0, 12.0)],
+        first_use.LIBRARY: [(8.0, 5.0), (10.0, 5.0), (12.0, 5.0)],
+    }
+    row = {"m": 512, "n": 256, "k": 128, "dtype": "float32", **first_use.summary(times)}
+    assert (row["longer_us"], row["rows_us"], row["ratio"]) == (20.0, 10.0, 2.0)
+    shown = "| 512 x 256 x 128 | float32 | 105.0 | 125.0 | 20.0 | 10.0 | 2.00 | 11.0 | 31.0 |"
+    assert first_use.line(row) == shown
+    assert first_use.HEAD.splitlines()[0].count("|") == shown.count("|")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 2.0), ("bfloat16", 7.0)])
+def test_the_checked_call_is_longer_by_few_products_of_its_rows(first_use, tmp_path, monkeypatch, dtype, most):
+    """Twice is the goal, which half types miss: their rows are multiplied on CUDA cores (5.1, H200, 2026-11-28)."""
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no NVIDIA GPU")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    found = first_use.summary(first_use.measured(4096, 4096, 4096, dtype, 20))
+    sys.stdout.write(first_use.line({"m": 4096, "n": 4096, "k": 4096, "dtype": dtype, **found}) + "\n")
+    assert found["ratio"] <= most, found

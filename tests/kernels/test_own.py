@@ -5,11 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
+from tilewright.kernels.folders import folders_of
 from tilewright.kernels.own import CAPABILITIES, corners, limits_of, odd_shapes, option_values, own_kernel, spread
 from tilewright.kernels.space import SearchSpace
+from tilewright.service.settings_model import Settings
 
 EXAMPLE = Path(__file__).parents[2] / "examples/convolution2d"
 
@@ -111,3 +114,29 @@ def test_a_kernel_that_refuses_odd_shapes_is_tried_on_powers_of_two_or_its_examp
     large = {"h": 512, "w": 512, "r": 512, "s": 512}
     only = replace(example, example_shape=large, fault=lambda p: None if p.shape == large else ("h", "is another"))
     assert odd_shapes(only) == [large]
+
+
+@pytest.mark.parametrize(
+    ("text", "folders"),
+    [
+        ("", []),
+        ("/foo", ["/foo"]),
+        ("/foo:/with space/bar", ["/foo", "/with space/bar"]),
+        ("relative:", ["relative"]),
+        ('["/foo", "/b:r"]', ["/foo", "/b:r"]),
+        ("[]", []),
+    ],
+)
+def test_folders_are_a_path_several_paths_or_json(text, folders, monkeypatch):
+    assert folders_of(text) == [Path(folder) for folder in folders]
+    monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", text)
+    assert Settings().kernel_folders == folders_of(text)
+
+
+@pytest.mark.parametrize("text", ['["/foo"', "[1]"])
+def test_what_is_no_list_is_refused_with_an_example(text, monkeypatch):
+    with pytest.raises(ValueError, match="/srv/kernels/axpy"):
+        folders_of(text)
+    monkeypatch.setenv("TILEWRIGHT_KERNEL_FOLDERS", text)
+    with pytest.raises(ValidationError, match="/srv/kernels/axpy"):
+        Settings()

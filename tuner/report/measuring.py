@@ -15,9 +15,9 @@ from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import NoCompilerError, OutOfMemoryError
 from tilewright.tuner.report import facts
 from tilewright.tuner.report.choices import SEED, KnownConfiguration, StepChoice, at_size, choose, step_space
+from tilewright.tuner.report.facts import moves
 from tilewright.tuner.report.host_steps import HostSteps
 from tilewright.tuner.report.ladders import Ladder, Step
-from tilewright.tuner.report.moves import moves
 from tilewright.tuner.report.rows import LadderReport, Moves, StepRow, SweepRow, Work
 from tilewright.tuner.report.scales import Scale
 from tilewright.tuner.report.tables import shape_text

@@ -1,57 +1,30 @@
-"""Where configurations come from, in order: pinned, bundle, cache on disk, service, shipped records, default."""
+"""The runtime of an application: its launchers, by problem or for every size of an axis."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
 from tilewright.kernels.folders import folders_of
-from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.kernels.space import Configuration
-from tilewright.tuner.runtime.answers import AnswerCache
-from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
-from tilewright.tuner.runtime.any_size.table_sources import TableSources
-from tilewright.tuner.runtime.any_size.tables import TableFolder
-from tilewright.tuner.runtime.bundles.bundle import Bundle
-from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
-from tilewright.tuner.runtime.errors import (
-    LaunchError,
-    ServiceWarning,
-    UntunedError,
-    UntunedWarning,
-    warn,
-)
-from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
-from tilewright.tuner.runtime.forks import ForkSafeLock
-from tilewright.tuner.runtime.gpu import driver_words
+from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved
 from tilewright.tuner.runtime.local_service import local_address
-from tilewright.tuner.runtime.problems import named_problem
-from tilewright.tuner.runtime.service import Service
-from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
+from tilewright.tuner.runtime.sources import Sources
+from tilewright.tuner.runtime.words import named_problem
 from tilewright.tuner.switches import is_on
 
-T = TypeVar("T")
-Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
-
-SERVICE_LIMIT_S = 2.0
 LARGEST = 8192
 """The largest size that `prepare` of a launcher of every size makes ready for, unless it says another."""
 
-NO_GPU = (0, 0)
-"""The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
 
-
-class Runtime:
+class Runtime(Sources):
     """Launchers, and the sources that they get their configurations from.
 
     `bundle` is what `tilewright bundle` wrote; with `public_key` it must be signed by that key and, without
@@ -64,46 +37,6 @@ class Runtime:
     when it is used first; None: as TILEWRIGHT_FIRST_USE says. `any_size_operators`: whether the
     operators of `tilewright.torch` take launchers of every number of rows.
     """
-
-    def __init__(
-        self,
-        *,
-        bundle: Path | str | None = None,
-        public_key: Path | str | None = None,
-        allow_older_bundle: bool = False,
-        url: str | None = None,
-        key: str | None = None,
-        service_limit_s: float = SERVICE_LIMIT_S,
-        report_misses: bool = False,
-        only_tuned: bool = False,
-        shipped_records: bool = True,
-        check_first_use: bool | None = None,
-        any_size_operators: bool = False,
-        pinned: Mapping[Problem, Configuration] | None = None,
-        answers: AnswerCache | None = None,
-        kernels: Catalogue | None = None,
-    ) -> None:
-        self.kernels = kernels or catalogue()
-        key_file = Path(public_key) if public_key else None
-        self._bundle = Bundle.open(Path(bundle), key_file, allow_older=allow_older_bundle) if bundle else None
-        self._answers = answers or AnswerCache()
-        self._service = Service(url, key, service_limit_s, self._answered) if url else None
-        self._report_misses, self._only_tuned = report_misses, only_tuned
-        # Apart from the service's answers: a prediction of our own must not keep it from being asked.
-        self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
-        self._pinned = dict(pinned or {})
-        self._pinned_matches: dict[Problem, str] = {}
-        self.tables = TableFolder(self._answers.folder.parent / "tables")
-        self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
-        self._choices: dict[tuple[Problem, str], Choice] = {}
-        self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
-        self._launchers: dict[Any, Launcher] = {}
-        self._any_size: dict[Any, AnySizeLauncher] = {}
-        self._any_size_operators = any_size_operators
-        served = TableFolder(self._answers.folder / "tables")
-        tables = TableSources(self._bundle, self.tables, served, self._service)
-        self.families = Families(self._known_for_all, tables.ranges, self.first_use, self._warn_untuned)
-        self._lock = ForkSafeLock()
 
     def best(
         self, kernel: str, *, dtype: str = "float32", device: str | None = None, **named: int | OptionValue
@@ -178,215 +111,14 @@ class Runtime:
                 pass  # its rows are compiled in: a transposed A, a batch
         return self.launcher(kernel, named, dtype=dtype)
 
+    def _forget(self, problems: Iterable[Problem]) -> None:
+        super()._forget(problems)
+        self._launchers: dict[Any, Launcher] = {}
+        self._any_size: dict[Any, AnySizeLauncher] = {}
+
     def serves_any_size(self, kernel: str) -> bool:
         """Whether operators on the kernel launch any number of rows without code of its own."""
         return self._any_size_operators and bool(self.kernels.get(kernel).launch_axes)
-
-    def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """The choice that is pinned, in the bundle, on disk, or predicted; no service is asked."""
-        if problem in self._pinned:
-            return _pinned(kernel, problem, place, self._pinned[problem])
-        if not problem.at_launch:
-            choice = self._known(kernel, problem, place)
-            is_of_one_size = choice is not None and choice.match in {"exact", "range"}
-            return choice and replace(choice, match="nearest" if is_of_one_size else choice.match, cubin=None)
-        return self.predicted(kernel, problem, place)
-
-    def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
-        missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"
-        if self._only_tuned:
-            raise UntunedError(missing)
-        warn(f"{missing}: the kernel's default configuration is used there", UntunedWarning)
-
-    def is_known(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> bool:
-        """Whether `choose` asks no service and predicts nothing, which takes up to seconds."""
-        if (problem, place.slug) in self._choices or problem in self._pinned or self._known(kernel, problem, place):
-            return True
-        is_asked = self._service is not None and self._bundle is None
-        return not is_asked and self._predicted_before(kernel, problem, place) is not None
-
-    def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> None:
-        """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
-        from tilewright.tuner.runtime.prediction_process import PREDICTIONS  # noqa: PLC0415 - seldom needed
-
-        self.choose(kernel, problem, place, predict=PREDICTIONS.answer)
-
-    def choose(
-        self, kernel: Kernel, problem: Problem, place: TargetDevice, *, predict: Predict | None = None
-    ) -> Choice:
-        """The configuration for a problem on a device model; looked for once, and warned of once."""
-        key = problem, place.slug
-        with self._lock:
-            looking = self._looking.setdefault(
-                key, ForkSafeLock()
-            )  # for one problem nobody waits until another is found
-        with looking:
-            choice = self._choices.get(key)
-            if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice):
-                choice = self._choices[key] = self._chosen(kernel, problem, place, predict)
-            return choice
-
-    def predicted(
-        self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None = None
-    ) -> Choice | None:
-        """The prediction of shipped records, kept on disk, since it takes about a second; None where they have none."""
-        if self._predictions is None or place.limits.compute_capability == NO_GPU:
-            return None
-        known = self._predicted_before(kernel, problem, place)
-        if known is None:
-            from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
-
-            answer = (predict or shipped_answer)(kernel, problem, place)
-            if answer is None:
-                return None
-            self._predictions.put(problem, place, answer)
-            known = Choice.from_facts(answer, "shipped")
-        elif self._uses.is_withdrawn(kernel, problem, place, known):
-            return None
-        return replace(known, origin="shipped")
-
-    def _predicted_before(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        return None if self._predictions is None else self._predictions.get(kernel, problem, place)
-
-    def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
-        """The check of that choice at its first launch; None where none is needed."""
-        return self._uses.of(kernel, problem, place, choice)
-
-    def first_uses(self) -> list[CheckedUse]:
-        """Every configuration in use that was not verified at its shape, and what its check said."""
-        return self._uses.listed()
-
-    def withdrawn(self, use: FirstUse, finding: Finding) -> None:
-        """Replaces a configuration that was found wrong: another one serves the problem from now on.
-
-        It is called once for each configuration. The service is told of it by a claim, which a worker verifies.
-        """
-        with self._lock:
-            self._choices.pop((use.problem, use.place.slug), None)
-        if self._service:
-            driver = "" if use.place.slug.startswith("cpu") else driver_words()
-            self._service.claim(use.kernel, use.problem, use.place, driver, use.choice.configuration, str(finding))
-
-    def pin(
-        self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
-    ) -> None:
-        """Puts these configurations before every source from now on, for launchers that are asked for later.
-
-        `matches`: of those that were not verified at their shape how they match it, so that they are checked at their
-        first use, and other sources are asked where they are wrong.
-        """
-        with self._lock:
-            self._pinned |= configurations
-            gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
-            self._pinned_matches = gone | dict(matches or {})
-            self._forget(configurations)
-
-    @property
-    def asks_service(self) -> bool:
-        """Whether a service may know more from one day to the next."""
-        return self._service is not None
-
-    def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
-        """Keeps an answer on disk as if the service had given it, for launchers that are asked for later."""
-        self._answered(problem, place, answer)
-        with self._lock:
-            self._forget([problem])
-
-    def _forget(self, problems: Iterable[Problem]) -> None:
-        gone = set(problems)
-        self._choices = {key: choice for key, choice in self._choices.items() if key[0] not in gone}
-        self._launchers = {}
-        self._any_size = {}
-        self.families.forget()
-
-    def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T]) -> T:
-        """The result of `load` for the chosen configuration, or for the kernel's default where that raises LaunchError.
-
-        A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
-        default is the choice, with one warning. What the application pinned is not replaced.
-        """
-        choice = self.choose(kernel, problem, place)
-        try:
-            return load(choice)
-        except LaunchError as error:
-            default = self._default(kernel, problem, place)
-            if self._only_tuned or choice.origin == "pinned" or choice.configuration == default.configuration:
-                raise
-            made = load(default)
-            warn(
-                f"{error}\nThe default configuration of {problem_words(kernel, problem)} is used. "
-                f"Tune it: {tune_command(kernel, problem, place)}",
-                UntunedWarning,
-            )
-        with self._lock:
-            self._choices[problem, place.slug] = default
-        return made
-
-    def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice:
-        if problem in self._pinned:
-            pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
-            if match is None:
-                return pinned
-            if not self._uses.is_withdrawn(kernel, problem, place, pinned):
-                return replace(pinned, match=match)
-        choice = self._known(kernel, problem, place)
-        if choice is None and self._service and self._bundle is None:
-            choice = self._asked(kernel, problem, place) or self._known(kernel, problem, place, even_old=True)
-        elif choice is None and self._service and self._report_misses:
-            self._service.report(problem, place)
-        if choice is None or choice.match == "default":
-            choice = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place, predict) or choice
-        if choice is not None and choice.match != "default":
-            return choice
-        missing, remedy = (
-            f"no result for {problem_words(kernel, problem)} on {place.slug}",
-            tune_command(kernel, problem, place),
-        )
-        if self._only_tuned:
-            raise UntunedError(f"{missing}. Tune it: {remedy}")
-        choice = choice or self._default(kernel, problem, place)  # raises where there is none, before one is promised
-        warn(f"{missing}: the kernel's default configuration is used. Tune it: {remedy}", UntunedWarning)
-        return choice
-
-    def _known(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
-        """The bundle's result of this problem, or the answer that is kept on disk."""
-        choice = self._bundle.find(kernel, problem, place) if self._bundle else None
-        choice = choice or self._answers.get(kernel, problem, place, even_old=even_old)
-        return None if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice) else choice
-
-    def _default(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
-        """The kernel's default, another variant's where it was wrong here; raises LaunchError where there is none."""
-        usable = lambda choice: not self._uses.is_withdrawn(kernel, problem, place, choice)  # noqa: E731
-        return default_choice(kernel, problem, place, is_usable=usable)
-
-    def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """For arrays with gaps, or one packed: what is known of the usual ones, as the nearest, where it fits."""
-        usual = {name: value for name, value in problem.options.items() if name != "packed_b"}
-        plain = kernel.problem(problem.dense.stated_shape, problem.dtype, usual)
-        if plain == problem:
-            return None
-        choice = self._known(kernel, plain, place, even_old=True)
-        if choice is None or not is_admitted(kernel, problem, place.limits, choice.configuration):
-            return None
-        match = "nearest" if choice.match == "exact" else choice.match
-        choice = replace(choice, match=match, library_faster=None, cubin=None)
-        return None if self._uses.is_withdrawn(kernel, problem, place, choice) else choice
-
-    def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        answer = self._service.ask(problem, place) if self._service else None
-        if answer is None:
-            return None
-        try:
-            choice = Choice.from_facts(answer, "service")
-        except (TypeError, ValueError) as error:
-            warn(f"{problem}: the service's answer cannot be used ({error})", ServiceWarning)
-            return None
-        is_usable = is_admitted(kernel, problem, place.limits, choice.configuration)
-        return choice if is_usable and not self._uses.is_withdrawn(kernel, problem, place, choice) else None
-
-    def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
-        if answer.get("match") != "default":
-            self._answers.put(problem, place, answer)
 
 
 def best(
@@ -416,9 +148,3 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         any_size_operators=is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
-
-
-def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:
-    if not is_admitted(kernel, problem, place.limits, configuration):
-        raise LaunchError(f"pinned: {configuration} is not in the search space of {problem} on {place.slug}")
-    return Choice(configuration, "pinned")

@@ -16,7 +16,7 @@ from tilewright.service.operations.views.attention_kind import AttentionKind
 
 app = typer.Typer(help="Attention: where tuning is worthwhile, with the reasons.")
 
-KindOption = Annotated[AttentionKind | None, typer.Option("--kind", help="Only what has this reason.")]
+KindOption = Annotated[AttentionKind | None, typer.Option("--kind", help="Only items with this reason.")]
 NOTHING = "Nothing needs attention."
 
 

@@ -33,7 +33,7 @@ def upgrade(as_json: JsonFlag = False) -> None:
 @app.command()
 def downgrade(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what goes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Revert it; without --yes the step is only named.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Revert the last step of the tables, for the version before; what only that step's tables hold is lost.
@@ -45,7 +45,7 @@ def downgrade(
     step = schema.last_step()
     if step is None:
         raise CommandError(
-            "the tables are not at this version, whose last step could be reverted: tilewright db upgrade"
+            "the tables are not at this version, so its last step cannot be reverted. Run: tilewright db upgrade"
         )
     if not yes:
         raise CommandError(f"this reverts {step} What only its tables hold is lost. Add --yes to do it", ExitCode.USAGE)

@@ -31,7 +31,7 @@ def export(
         ExportFormat,
         typer.Option(
             "--format",
-            help="t4, kernel-tuner and optuna (a SQLite file) hold one study; vllm is a file for each shape but for m.",
+            help="t4, kernel-tuner, optuna (SQLite): one study each; vllm: a file for each shape without its m.",
         ),
     ] = ExportFormat.TILEWRIGHT,
     study: Annotated[
@@ -42,7 +42,7 @@ def export(
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="THEIRS=OURS", help="For vllm: a parameter's name there and here."),
+        typer.Option("--rename", metavar="THEIRS=OURS", help="For vllm: a parameter's name in the file and here."),
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="next_cursor of the previous document.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="File to write; for vllm a folder.")] = None,
@@ -95,11 +95,14 @@ def import_results(
         ),
     ] = None,
     variant: Annotated[
-        str | None, typer.Option("--variant", help="For another tool's file. Default: the one with its parameters.")
+        str | None,
+        typer.Option(
+            "--variant", help="For another tool's file: the variant. Default: the one that has its parameters."
+        ),
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="THEIRS=OURS", help="A parameter's name there and here; repeatable."),
+        typer.Option("--rename", metavar="THEIRS=OURS", help="A parameter's name in the file and here; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report; store nothing.")] = False,
     as_json: JsonFlag = False,

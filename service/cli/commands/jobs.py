@@ -27,7 +27,7 @@ CursorOption = Annotated[str | None, typer.Option("--cursor", help="Continue aft
 @app.command("list")
 def list_jobs(
     state: StateOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show.")] = 20,
     cursor: CursorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -91,7 +91,7 @@ def retry(
 @app.command()
 def trials(
     job_id: JobId,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show.")] = 100,
     cursor: CursorOption = None,
     as_json: JsonFlag = False,
 ) -> None:

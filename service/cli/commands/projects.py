@@ -20,13 +20,15 @@ _session = partial(database_session, "Projects", "/v1/projects")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The project's name.")]
 OpenJobs = Annotated[
-    int | None, typer.Option("--max-open-jobs", min=0, help="Jobs of all its keys queued or running; 0: no quota.")
+    int | None,
+    typer.Option("--max-open-jobs", min=0, help="Most queued and running jobs of all its keys; 0: no quota."),
 ]
 Seconds = Annotated[
-    float | None, typer.Option("--max-queued-seconds", min=0, help="Seconds that these may take; 0: no quota.")
+    float | None,
+    typer.Option("--max-queued-seconds", min=0, help="Most seconds that its open jobs may take together; 0: no quota."),
 ]
 Schedules = Annotated[
-    int | None, typer.Option("--max-schedules", min=0, help="Schedules of all its keys; 0: no quota.")
+    int | None, typer.Option("--max-schedules", min=0, help="Most schedules of all its keys; 0: no quota.")
 ]
 
 

@@ -22,8 +22,8 @@ ImprovableFlag = Annotated[
     bool | None, typer.Option("--improvable/--settled", help="Only results with untried variants, or only the others.")
 ]
 RetractedFlag = Annotated[bool, typer.Option("--retracted", help="Show retracted results instead.")]
-KernelOption = Annotated[str | None, typer.Option("--kernel", help="Only of this kernel.")]
-ModelOption = Annotated[str | None, typer.Option("--device-model", help="Only on this device model.")]
+KernelOption = Annotated[str | None, typer.Option("--kernel", help="Only this kernel.")]
+ModelOption = Annotated[str | None, typer.Option("--device-model", help="Only this device model.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show.")]
 
 

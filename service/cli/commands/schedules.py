@@ -66,7 +66,7 @@ Top = typer.Option("--top", min=1, max=100, help="With a --target other than pro
 KernelName = Annotated[
     str | None, typer.Option("--kernel", help="With a --target other than problems: only this kernel.")
 ]
-TimeZone = typer.Option("--time-zone", help="Time zone of the times, an IANA name.")
+TimeZone = typer.Option("--time-zone", help="Time zone of --cron, an IANA name such as Europe/Berlin.")
 DeviceName = Annotated[
     str | None, typer.Option("--device", help="Only this device: cuda:0 or cpu of this machine, or a UUID.")
 ]

@@ -61,7 +61,7 @@ def tune_table(
         int | None, typer.Option("--trials", min=1, help="Stop the search of a size after this many trials.")
     ] = None,
     sizes: Annotated[int, typer.Option("--sizes", min=2, max=20, help="How many sizes are searched at first.")] = 12,
-    seed: Annotated[int, typer.Option("--seed", help="Of inputs, searches and the sizes that are verified.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the inputs, the searches, and the sizes to verify.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Tune every size of an axis on a device of this machine, and keep the table for launchers of this user."""

@@ -1,17 +1,15 @@
 """The tables. Results are keyed by device model, problem and environment; older ones are kept, not overwritten."""
 
 from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession, Project
-from tilewright.service.store.models.claims import Claim, ClaimState
-from tilewright.service.store.models.comparisons import Comparison
 from tilewright.service.store.models.declarative import Base, uuid7
-from tilewright.service.store.models.demand import AskedShelf, Demand
+from tilewright.service.store.models.demand import AskedShelf, Demand, Predictor
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
-from tilewright.service.store.models.notes import SavedView, StudyNote
-from tilewright.service.store.models.predictors import Predictor
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
-from tilewright.service.store.models.results import BestConfiguration, Trial, TrialRetry
+from tilewright.service.store.models.remarks import Claim, ClaimState, SavedView, StudyNote
+from tilewright.service.store.models.results import BestConfiguration, FamilyTable, Trial, TrialRetry
 from tilewright.service.store.models.schedules import (
+    Comparison,
     FireOutcome,
     Overlap,
     Schedule,
@@ -19,7 +17,6 @@ from tilewright.service.store.models.schedules import (
     ScheduleFire,
     ScheduleTarget,
 )
-from tilewright.service.store.models.tables import FamilyTable
 from tilewright.service.store.models.webhooks import DeliveryState, Webhook, WebhookDelivery
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Demand: requested problems that are not tuned, and the shelves that an API reads into memory first."""
+"""Demand, the shelves that an API reads into memory first, and fitted predictors."""
 
 from __future__ import annotations
 
@@ -48,3 +48,17 @@ class AskedShelf(Base):
     kernel: Mapped[str] = mapped_column(primary_key=True)
     device_model_id: Mapped[int] = mapped_column(ForeignKey("device_models.id"), primary_key=True)
     asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Predictor(Base):
+    """The arrays of one fitted predictor, as an npz file without pickled objects; a cache that may be emptied."""
+
+    __tablename__ = "predictors"
+    __table_args__ = (Index(None, "series", "fitted_at"),)
+
+    records_hash: Mapped[str] = mapped_column(primary_key=True)
+    series: Mapped[str]
+    arrays: Mapped[bytes]
+    predictions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    """By problem hash, what was predicted from it."""
+    fitted_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -92,48 +92,10 @@ def test_registers_stay_near_the_estimate_and_do_not_spill(sizes, dtype):
         assert compiled.resources.spill_bytes == 0, configuration
 
 
-def test_only_devices_with_clusters_are_offered_them():
-    problem = KERNEL.problem({"m": 64, "n": 64, "k": 4096})
-    space = REGISTER.space()
-    [clustered] = drawn(REGISTER, problem, H200, 1, SHARE_K=8, BY_CLUSTER=1)
-    ampere = replace(H200, compute_capability=(8, 0))
-    assert space.violated(clustered.values, problem, ampere) == "there are clusters where blocks form some"
-    apart = Values({**clustered.values, "BY_CLUSTER": 0})
-    assert space.violated(apart, problem, ampere) is None
-
-
-@pytest.mark.parametrize(
-    ("share", "by_cluster", "shares", "parts"),
-    # 64 quads of sums for 256 threads; a cluster of 8 leaves one part of each of its 8 shares. Of 512 steps, 72 128ths
-    # are 288: a tile that starts anywhere lies in three pieces at most.
-    [(128, 0, 0, 0), (16, 0, 1, 8), (16, 1, 0, 0), (4, 1, 8, 4), (72, 0, 1, 3), (160, 0, 1, 2)],
-)
-def test_the_workspace_holds_counters_and_parts_of_every_tile(share, by_cluster, shares, parts):
-    values = {"WARPS_M": 4, "WARPS_N": 2, "LANES_M": 4, "WPT_M": 8, "WPT_N": 8, "TILE_K": 8, "STAGES": 2}
-    values |= {"SHARE_K": share, "BY_CLUSTER": by_cluster, "HELD": 0}
-    problem = KERNEL.problem({"m": 300, "n": 129, "k": 4096})
-    tile_count, tile_bytes = 3 * 2, 128 * 128 * 4
-    counter_bytes = -(-tile_count * shares * 4 // 16) * 16
-    expected = counter_bytes + tile_count * parts * tile_bytes
-    assert register_space.workspace_bytes(Values(values), problem) == expected
-
-
 def test_a_device_without_ptx_is_not_offered_the_variant():
     host = replace(H200, compute_capability=(0, 0), features=frozenset())
     problem = KERNEL.problem({"m": 64, "n": 64, "k": 64})
     assert "register" not in {v.name for v in KERNEL.usable_variants(problem, host)}
-
-
-@pytest.mark.parametrize(
-    ("name", "trans_a", "trans_b", "elements"),
-    # Three buffers of 16 k: 128 rows of A and 128 columns of B, four more where a side is turned on the way.
-    [("nn", False, False, 132 + 128), ("tt", True, True, 128 + 132), ("tn", True, False, 128 + 128)],
-)
-def test_shared_memory_holds_the_ring_and_its_padding(name, trans_a, trans_b, elements):
-    tile = {"WARPS_M": 4, "WARPS_N": 2, "LANES_M": 4, "WPT_M": 8, "WPT_N": 8}
-    values = Values({**tile, "TILE_K": 16, "STAGES": 3, "BY_CLUSTER": 0, "HELD": 0})
-    problem = KERNEL.problem({"m": 512, "n": 512, "k": 512}, options={"trans_a": trans_a, "trans_b": trans_b})
-    assert register_space.shared_bytes(values, problem) == 3 * 16 * elements * 4, name
 
 
 @pytest.mark.parametrize(("extent", "suits"), [(64, False), (65, True)])

@@ -51,14 +51,6 @@ def test_where_few_rows_stream_the_weights_a_cold_cache_ranks(kernel, sizes, dty
     assert kernel.l2_of(problem_of(sizes, kernel, dtype, **options)) == state
 
 
-def test_a_block_of_both_matrices_has_their_columns_and_twice_the_sums():
-    gated = catalogue().get("linear_gated")
-    (start,) = gated.space(problem_of((8, 1000, 4096), gated), H200, [NAME]).defaults()
-    launch = gated.variant(NAME).launch(start.values, problem_of((8, 1000, 4096), gated))
-    assert launch.grid == (63, 1, 1)
-    assert launch.shared_bytes == start.values.WARPS * 32 * 2 * 2 * 4 * 4
-
-
 @pytest.mark.parametrize(
     ("kernel", "sizes", "dtype", "options", "fixed"),
     [

@@ -11,7 +11,7 @@ from sampling import sampled
 
 from tilewright.kernels.gemm import tensor_fp64_space as fp64
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.space import SearchSpace, Values
+from tilewright.kernels.space import Values
 
 HOST = replace(H200, max_shared_bytes=48 * 1024)
 SPACE = fp64.TENSOR_FP64.space()
@@ -75,12 +75,6 @@ def test_float32_is_left_to_other_variants_and_older_devices_are_not_offered_it(
     assert kernel.usable_variants(double, A100) != []
 
 
-def test_longer_products_are_offered_from_9_0_on_only():
-    problem = KERNEL.problem({"m": 1024, "n": 1024, "k": 1024}, "float64")
-    offered = [{c.values.MMA_K for c in SearchSpace((SPACE,), problem, limits).feasible} for limits in (A100, H200)]
-    assert offered == [{4}, {4, 8}]
-
-
 @pytest.mark.parametrize(
     ("blocks", "tile_count", "shared", "walked"),
     # Tiles are 64 x 64, steps of a tile 64.
@@ -95,11 +89,3 @@ def test_what_does_not_divide_among_blocks_is_shared_by_steps(blocks, tile_count
     tile_bytes = 64 * 64 * 8
     counters = -(-4 * shared // 16) * 16
     assert fp64.workspace_bytes(values, problem) == (counters + shared * parts * tile_bytes if shared else 0)
-
-
-def test_shared_memory_holds_the_ring_and_in_clusters_the_sums():
-    values = SPACE.default().values
-    problem = KERNEL.problem({"m": 512, "n": 511, "k": 513}, "float64")
-    assert fp64.shared_bytes(values, problem) == 3 * 8 * 16 * (64 + 64)
-    clustered = Values({**values, "STAGES": 2, "SPLIT_K": 4, "BY_CLUSTER": 1})
-    assert fp64.shared_bytes(clustered, problem) == max(2 * 8 * 16 * (64 + 64), 8 * 64 * 64)

@@ -11,10 +11,8 @@ from contracts.verified import verified
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import tensor_half_space as half
 from tilewright.kernels.gemm.declaration import KERNEL
-from tilewright.kernels.space import Values
 
 HOST = replace(H200, multiprocessors=4, max_shared_bytes=48 * 1024)
-SPACE = half.TENSOR_HALF.space()
 EXHAUSTIVE = pytest.mark.exhaustive
 
 
@@ -73,14 +71,6 @@ def test_only_half_types_on_8_0_and_later_are_offered_it():
         problem = kernel.problem(sizes, dtype)
         assert kernel.usable_variants(problem, A100) != []
         assert kernel.usable_variants(problem, replace(H200, compute_capability=(7, 5))) == []
-
-
-def test_shared_memory_holds_the_ring_and_in_clusters_the_sums():
-    values = SPACE.default().values
-    problem = KERNEL.problem({"m": 512, "n": 511, "k": 513}, "bfloat16")
-    assert half.shared_bytes(values, problem) == 3 * 2 * 32 * (64 + 64)
-    clustered = Values({**values, "STAGES": 2, "SPLIT_K": 4, "BY_CLUSTER": 1})
-    assert half.shared_bytes(clustered, problem) == max(2 * 2 * 32 * (64 + 64), 4 * 64 * 64)
 
 
 @pytest.mark.parametrize(("leading", "at_once"), [(1024, 8), (1028, 4), (1026, 2), (1025, 1)])

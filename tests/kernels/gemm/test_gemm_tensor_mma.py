@@ -156,31 +156,3 @@ def test_older_devices_and_hosts_are_not_offered_the_variants():
     assert GEMM.usable_variants(problem, replace(H200, compute_capability=(7, 5))) == []
     assert GEMM.usable_variants(problem, replace(H200, compute_capability=(8, 0))) != []
     assert GEMM.usable_variants(problem, replace(H200, features=frozenset())) == []
-
-
-@pytest.mark.parametrize(
-    ("split_k", "by_cluster", "shares", "parts"),
-    # 8 quads of sums for each of 128 threads; a cluster of 8 leaves one part of each of its 8 shares.
-    [(1, 0, 0, 0), (6, 0, 1, 6), (8, 1, 0, 0), (32, 1, 8, 4), (4, 1, 0, 0)],
-)
-def test_the_workspace_holds_counters_and_parts_of_every_tile(split_k, by_cluster, shares, parts):
-    values = Values({**tensor.TENSOR3XTF32.space().default().values, "SPLIT_K": split_k, "BY_CLUSTER": by_cluster})
-    problem = KERNEL.problem({"m": 300, "n": 129, "k": 4096})
-    tile_count, tile_bytes = 5 * 3, 64 * 64 * 4
-    expected = -(-tile_count * shares * 4 // 16) * 16 + tile_count * parts * tile_bytes
-    assert tensor.workspace_bytes(values, problem) == expected
-
-
-def test_shared_memory_holds_the_ring_and_in_clusters_the_sums():
-    values = tensor.TENSOR3XTF32.space().default().values
-    problem = KERNEL.problem({"m": 512, "n": 511, "k": 513})
-    assert tensor.shared_bytes(values, problem) == 3 * 4 * 32 * (64 + 64)
-    clustered = Values({**values, "TILE_K": 16, "STAGES": 2, "SPLIT_K": 4, "BY_CLUSTER": 1})
-    assert tensor.shared_bytes(clustered, problem) == 4 * 64 * 64
-
-
-def test_only_launches_of_many_blocks_begin_before_the_last_one_ends():
-    values = Values({**GEMM.variant("tensor3xtf32").space().default().values, **SMALL, "SPLIT_K": 1})
-    cubes, one = ({"m": 32, "n": 32, "k": 32, "batch": batch} for batch in (1024, 1))
-    assert tensor.launch(values, GEMM.problem(cubes)).overlaps
-    assert not tensor.launch(values, GEMM.problem(one)).overlaps

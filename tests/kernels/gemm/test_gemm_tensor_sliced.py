@@ -74,17 +74,6 @@ def test_no_more_blocks_find_room_than_a_multiprocessor_is_to_have(resident):
     assert resident * taken <= H200.shared_bytes_per_multiprocessor < (resident + 1) * taken
 
 
-def test_sums_that_are_sent_have_room_beside_the_operands():
-    problem = KERNEL.problem({"m": 512, "n": 512, "k": 512})
-    values = {**DEFAULT, "SLICES": 2, "STAGES": 3, "SPLIT_K": 2, "BY_CLUSTER": 1}
-    ring, tile = 3 * 64 * (64 + 64) * 4, 64 * 64 * 4
-    assert mma.shared_bytes(Values(values), problem) == ring + 2 * tile
-    assert mma.static_shared_bytes(Values(values), problem) == 128
-    alone = Values({**values, "SPLIT_K": 1, "BY_CLUSTER": 0, "TILE_K": 32, "SLICES": 1, "STAGES": 2})
-    assert mma.shared_bytes(alone, problem) == 2 * 32 * (64 + 64) * 4
-    assert mma.static_shared_bytes(alone, problem) == 0
-
-
 def test_it_is_for_few_tiles_and_for_devices_whose_launches_overlap():
     def usable(sizes, limits=H200, **axes):
         problem = KERNEL.problem({**dict(zip("mnk", sizes, strict=True)), **axes})

@@ -1,18 +1,36 @@
+"""linear's search spaces: those of the product inside, and what its macros and work counts say."""
+
+import itertools
+import random
+
 import pytest
 from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.space import SearchSpace
 
-LINEAR = catalogue().get("linear")
+LINEAR, GEMM = catalogue().get("linear"), catalogue().get("gemm")
+SHARED = sorted({variant.name for variant in LINEAR.variants} & {variant.name for variant in GEMM.variants})
 SHAPES = [{"m": 256, "n": 100, "k": 784}, {"m": 131, "n": 67, "k": 36}, {"m": 1, "n": 1, "k": 1}]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_wpt_has_the_space_of_the_product_inside(shape, dtype):
-    gemm = catalogue().get("gemm")
-    inside = gemm.space(gemm.problem(shape, dtype, {"trans_b": True}), H200, only=["wpt"])
-    assert LINEAR.space(LINEAR.problem(shape, dtype), H200, only=["wpt"]).feasible == inside.feasible
+@pytest.mark.parametrize("name", [name for name in SHARED if name != "wpt_strided"])  # linear's has runs alone
+def test_the_space_is_that_of_the_product_inside(name):
+    ours, theirs = LINEAR.variant(name), GEMM.variant(name)
+    for sizes, dtype in itertools.product(((256, 104, 784), (131, 67, 36), (1, 1, 1), (64, 4096, 512)), LINEAR.dtypes):
+        for accuracy in ("fp32", "tf32") if dtype == "float32" else ("fp32",):
+            shape, options = dict(zip("mnk", sizes, strict=True)), {"accuracy": accuracy}
+            layer, product = (
+                LINEAR.problem(shape, dtype, options),
+                GEMM.problem(shape, dtype, options | {"trans_b": True}),
+            )
+            assert ours.admits(layer, H200) == theirs.admits(product, H200)
+            feasible = list(SearchSpace((ours.space(),), layer, H200).feasible) if ours.admits(layer, H200) else []
+            assert not feasible or feasible == list(SearchSpace((theirs.space(),), product, H200).feasible)
+            for configuration in random.Random(1).sample(feasible, min(20, len(feasible))):
+                values = configuration.values
+                assert ours.launch(values, layer) == theirs.launch(values, product)
+                assert ours.workspace_bytes(values, layer) == theirs.workspace_bytes(values, product)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

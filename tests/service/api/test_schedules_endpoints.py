@@ -50,7 +50,13 @@ def test_the_life_of_a_schedule(client):
     gone = client.request("DELETE", where)
     assert (gone.status_code, gone.content) == (204, b"")
     missing = client.request("PUT", where, json=SCHEDULE)
-    for again in (missing, client.request("DELETE", where), client.get(where), client.post(f"{where}/run")):
+    for again in (
+        missing,
+        client.request("DELETE", where),
+        client.get(where),
+        client.post(f"{where}/run"),
+        client.get(f"{where}/fires"),
+    ):
         refused(again, 404, "not-found")
     assert client.get(f"/v1/jobs/{job['id']}").json()["schedule_id"] is None
 
@@ -76,6 +82,14 @@ def test_the_life_of_a_schedule(client):
         ({"name": "x" * 65}, "#/name"),
         ({"name": "bell \x07"}, "#/name"),
         ({"budget": {"trials": 0}}, "#/budget/trials"),
+        ({"budget": {"trials": 10**6}}, "#/budget/trials"),
+        ({"problems": [{"kernel": "gemm", "shape": dict.fromkeys("mnk", 200_000)}]}, "#/problems/0/shape"),
+        (
+            {"problems": [*SCHEDULE["problems"], SCHEDULE["problems"][0] | {"options": {"trans_b": False}}]},
+            "#/problems/1",
+        ),
+        ({"device": "GPU-2"}, "#/device"),
+        ({"variants": ["warp9"]}, "#/variants"),
         ({"priority": 101}, "#/priority"),
         ({"enabled": "yes"}, "#/enabled"),
     ],

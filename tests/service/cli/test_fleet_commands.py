@@ -1,8 +1,13 @@
+"""Commands about the fleet and its webhooks, and what pruning removes."""
+
 from __future__ import annotations
 
-import pytest
-from sqlalchemy import update
+from datetime import UTC, datetime, timedelta
 
+import pytest
+from sqlalchemy import func, select, update
+
+from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
@@ -55,3 +60,28 @@ def test_webhooks_are_made_listed_and_deleted(run):
     assert run("webhooks", "create", "x", "https://127.0.0.1/").status == 2
     assert run("webhooks", "delete", "ci").status == 0
     assert run("webhooks", "delete", "ci").status == 3
+
+
+def entries() -> int:
+    with transaction() as session:
+        return session.scalar(select(func.count()).select_from(models.AuditEntry))
+
+
+def test_without_a_time_to_keep_it_is_a_usage_error(run, local):
+    ran = run("db", "prune")
+    assert ran.status == 2
+    assert "--older-than" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_dry_run_changes_nothing_and_the_real_one_does(run, local):
+    with transaction() as session:
+        for days in (10, 400):
+            at = datetime.now(UTC) - timedelta(days=days)
+            session.add(models.AuditEntry(at=at, actor="command line", action="of the test", changed={}))
+    arguments = ("db", "prune", "--older-than", "30", "--audit-older-than", "365", "--json")
+    dry = run(*arguments, "--dry-run")
+    assert dry.json == {"dry_run": True, "jobs": 0, "trials": 0, "sample_bytes": 0, "audit_entries": 1}
+    assert entries() == 2
+    assert run(*arguments).json == {"dry_run": False, "jobs": 0, "trials": 0, "audit_entries": 1}
+    assert entries() == 1

@@ -1,11 +1,22 @@
+"""Words of a command line: shapes, options, devices, and the exit codes of what is missing."""
+
 from __future__ import annotations
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.service.errors import InvalidRequestError
+from tilewright.kernels.errors import UnknownNameError
+from tilewright.service.api.problems import response_to
+from tilewright.service.cli.explain import explain
+from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.output import data, fail, warn
+from tilewright.service.client import ApiProblemError
+from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.parse import format_options, format_shape, parse_options, parse_renames, parse_shape
+from tilewright.tuner.devices import local
+from tilewright.tuner.devices.local import DeviceEntry
 
 AXES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 
@@ -92,3 +103,71 @@ def test_a_written_shape_reads_back(shape):
 @given(st.dictionaries(AXES, st.booleans() | st.sampled_from(["relu", "fast-2", "3xtf32"]), max_size=6))
 def test_written_options_read_back(options):
     assert parse_options(format_options(options)) == options
+
+
+CPU = DeviceEntry("cpu", "cpu", "CPU-1", "a CPU")
+SLICES = [DeviceEntry(f"cuda:{n}", "cuda", f"MIG-{n}", "NVIDIA H200 MIG 1g.18gb", gpu_uuid="GPU-a") for n in (0, 1)]
+WHOLE = [DeviceEntry(f"cuda:{n}", "cuda", f"GPU-{n}", "NVIDIA H200") for n in (2, 3)]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Says which devices this machine has."""
+
+    def say(*entries: DeviceEntry) -> None:
+        monkeypatch.setattr(local, "list_devices", lambda: list(entries))
+
+    return say
+
+
+def test_every_device_is_every_gpu_or_the_cpu_where_there_is_none(here):
+    here(*WHOLE, CPU)
+    assert chosen_devices(None, every=True) == WHOLE
+    assert chosen_devices(None, every=False) == WHOLE[:1]
+    here(CPU)
+    assert chosen_devices(None, every=True) == [CPU]
+
+
+def test_of_a_gpu_that_is_cut_up_every_device_is_the_first_slice(here):
+    """Slices of one GPU share its clocks and its power: only one process measures there."""
+    here(*SLICES, *WHOLE, CPU)
+    assert chosen_devices(None, every=True) == [SLICES[0], *WHOLE]
+    assert chosen_devices(["cuda:1"], every=False) == [SLICES[1]]
+
+
+def over_http(error, **document):
+    """The client's error after the API refused with `error`; members of the document can be put in or taken out."""
+    answer = response_to(error, "query")
+    sent = {**httpx.Response(404, content=answer.body).json(), **document}
+    return ApiProblemError.of(httpx.Response(404, json={name: value for name, value in sent.items() if value}))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFoundError("kernel", "gem", ["gemm"]), 2),
+        (UnknownNameError("variant", "fast", ["naive"]), 2),
+        (NotFoundError("device model", "nvidia-h200"), 2),
+        (NotFoundError("job", "7"), 3),
+        (NotFoundError("key in force", "ci"), 3),
+    ],
+)
+def test_what_is_missing_gives_the_same_exit_code_here_and_over_http(error, code):
+    assert explain(error).code == code
+    assert explain(over_http(error)).code == code
+    assert explain(over_http(error, detail="In other words.")).code == code
+
+
+@pytest.mark.parametrize("missing", [None, ["kernel"]])
+def test_an_api_that_does_not_say_what_is_missing_means_nothing_found(missing):
+    problem = over_http(NotFoundError("kernel", "gem"), missing=missing)
+    assert problem.missing is None
+    assert explain(problem).code == 3
+
+
+def test_a_line_number_between_colons_is_no_emoji(capsys):
+    warn("a.cu:100: error: missing")
+    fail("a.cu:100: error: missing")
+    data.print("a.cu:100: error: missing")
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("a.cu:100: error: missing") == 3

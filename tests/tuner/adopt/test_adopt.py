@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from adopting import adopted, verified
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.own import odd_shapes, own_kernel
-from tilewright.tuner.adopt.adopt import Adoption, adopt
 from tilewright.tuner.adopt.run import AdoptionError
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
@@ -81,26 +80,6 @@ __global__ void scale(T_FLOAT *y, const float *x, float factor, int width) {
     }
 }
 """
-
-
-def adopted(folder: Path, text: str, *arguments: str, **options) -> Adoption:
-    script = folder / "script.py"
-    script.write_text(text)
-    options = {"python": sys.executable, "limit_s": 250, "limit_bytes": 1 << 20} | options
-    return adopt(script, arguments, target=folder / "made", **options)
-
-
-def verified(folder: Path, shape: dict[str, int]) -> list[bool]:
-    """Whether each configuration of the folder's kernel computes what is right, on the CPU device."""
-    kernel, device = own_kernel(folder), CpuDevice()
-    problem = kernel.problem(shape, kernel.dtypes[0])
-    bench = device.bench(kernel, problem, seed=1)
-    try:
-        space = kernel.space(problem, device.model.limits)
-        return [bench.verify(bench.compile(one)).is_right for one in [space.defaults()[0], space.feasible[-1]]]
-    finally:
-        bench.close()
-        device.close()
 
 
 def test_a_script_becomes_a_kernel_for_any_size_and_nothing_that_it_writes_is_kept(tmp_path):
@@ -351,68 +330,3 @@ def test_a_script_that_uses_the_gpu_for_its_arrays_runs_without_one(tmp_path):
     assert adoption.notes == ["arrays of cupy, pycuda were made by NumPy: there is no GPU here"]
     [call] = adoption.calls
     assert [(t.name, t.role) for t in own_kernel(call.folder).tensors] == [("y", "output"), ("x", "input")]
-
-
-def script(kernel, arguments, tuned, size="4099", more=""):
-    return f"""
-import numpy as np
-from kernel_tuner import tune_kernel
-n = {size}
-x = np.random.randn(n).astype(np.float32)
-tune_kernel("k", '''__global__ void k({kernel}''', n, [{arguments}], {tuned}{more})
-"""
-
-
-INDEX = "int i = blockIdx.x * block_size_x + threadIdx.x;"
-POSITIVE = f"int *y, const float *x, int n) {{ {INDEX} if (i < n) y[i] = method > 0 && x[i] > 0; }}"
-WORKING = """float *y, const float *x, int n) {
-  int first = (blockIdx.x * block_size_x + threadIdx.x) * work;
-  for (int i = first; i < first + work; ++i) if (i < n) y[i] = x[i] + 1;
-}"""
-
-
-@pytest.mark.parametrize(
-    ("kernel", "output", "tuned"),
-    [
-        (POSITIVE, "np.zeros(n, np.int32)", "{'block_size_x': [32, 64], 'method': [1, 2, 3]}"),
-        (WORKING, "np.zeros_like(x)", "{'block_size_x': [32, 64], 'work': [1, 2, 4]}"),
-        (WORKING, "np.ones_like(x)", "{'block_size_x': [32, 64], 'work': [1, 2, 4]}"),
-    ],
-)
-def test_a_parameter_that_changes_which_elements_a_block_writes_is_tuned(tmp_path, kernel, output, tuned):
-    [call] = adopted(tmp_path, script(kernel, f"{output}, x, np.int32(n)", tuned)).calls
-    assert not [note for note in call.notes if "changes the result" in note]
-    assert len(own_kernel(call.folder).variants[0].parameters) == 2
-
-
-def test_a_float_and_a_boolean_keep_their_text_in_the_source(tmp_path):
-    kernel = f"float *y, const float *x, int n) {{ {INDEX} if (i < n) y[i] = x[i] * (1 / scale); }}"
-    text = script(
-        kernel, "np.zeros_like(x), x, np.int32(n)", "{'block_size_x': [32], 'scale': [2.0], 'on': [True, False]}"
-    )
-    [call] = adopted(tmp_path, text).calls
-    source = (call.folder / "k.cu").read_text()
-    assert all(f"#define {line}" in source for line in ("scale 2.0", "on True", "on False"))
-    assert verified(call.folder, {"n": 4099})
-
-
-def test_infinities_unsigned_arrays_and_names_of_block_sizes_are_taken_over(tmp_path):
-    kernel = """unsigned char *y, const float *x, float low, int n) {
-  int i = (blockIdx.x * BX + threadIdx.x) * BY + threadIdx.y;
-  if (i < n) y[i] = fmaxf(x[i], low) > 0;
-}"""
-    arguments = "np.zeros(2 * n, np.uint8), x, np.float32(-np.inf), np.int32(n)"
-    text = script(kernel, arguments, "{'BX': [32, 64]}", more=", block_size_names=['BX', 'BY'], grid_div_x=['BX']")
-    [call] = adopted(tmp_path, text).calls
-    assert all(verified(call.folder, {"n": 4099}))
-    declaration = (call.folder / "declaration.py").read_text()
-    assert 'float("-inf")' in declaration
-    assert "np.uint8)" in declaration
-
-
-def test_arrays_of_cupy_are_drawn_without_cupy(tmp_path):
-    kernel = f"float *y, const float *x, int n) {{ {INDEX} if (i < n) y[i] = x[i]; }}"
-    text = script(kernel, "cp.zeros_like(x), x, cp.int32(n)", "{'block_size_x': [32, 64]}", more=", lang='cupy'")
-    text = text.replace("x = np.random.randn(n).astype(np.float32)", "x = cp.random.random(n, dtype=cp.float32)")
-    [call] = adopted(tmp_path, f"import cupy as cp{text}").calls
-    assert all(verified(call.folder, {"n": 4099}))

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
+from adopting import adopted, verified
 
 from tilewright.kernels.own import own_kernel
-from tilewright.tuner.adopt.adopt import adopt
 from tilewright.tuner.devices.cpu.device import CpuDevice
-
-
-def adopted(folder, text, name="script.py"):
-    script = folder / name
-    script.write_text(text)
-    return adopt(script, target=folder / "made", python=sys.executable, limit_s=250, limit_bytes=1 << 20).calls
 
 
 @pytest.fixture
@@ -60,7 +52,7 @@ def test_another_kernel():
 
 
 def test_tests_are_run_and_calls_that_differ_in_values_are_one_kernel(tmp_path, verifications):
-    twice, other = adopted(tmp_path, TESTS, "test_script.py")
+    twice, other = adopted(tmp_path, TESTS, name="test_script.py").calls
     assert (twice.kernel_name, other.kernel_name) == ("twice", "f")
     assert "the values of 3 calls of run_kernel are those of its parameters" in twice.notes
     assert verifications(twice.folder) == dict.fromkeys((64, 128, 256), True)
@@ -92,7 +84,7 @@ tune_kernel("picked", inside, 64, [np.zeros(64, np.float32), np.float32(2)], {"b
 
 
 def test_texture_references_become_texture_objects(tmp_path, verifications):
-    taken, refused = adopted(tmp_path, TEXTURES)
+    taken, refused = adopted(tmp_path, TEXTURES).calls
     assert "image is a texture object now, which the function takes last" in taken.notes
     image, places = (one.texture for one in own_kernel(taken.folder).arguments[2:])
     assert (image.memory, image.filter, image.address) == ("array", "linear", "border")
@@ -131,11 +123,11 @@ tune_kernel("total", source, 4099, arguments, {"block_size_x": [32, 64, 128]})
 def test_parts_of_a_sum_are_compared_by_their_sum(tmp_path, verifications, c_type, dtype):
     text = PARTS.replace("DTYPE", c_type).replace("NUMPY", dtype)
     wrong = "+ (block_size_x == 64 && blockIdx.x == 0)"
-    right = adopted(tmp_path, text.replace("WRONG", ""))[0]
+    right = adopted(tmp_path, text.replace("WRONG", "")).calls[0]
     assert "parts: each block writes a part; their sums are compared" in right.notes[0]
     assert verifications(right.folder) == {32: True, 64: True, 128: True}
     (tmp_path / "other").mkdir()
-    assert verifications(adopted(tmp_path / "other", text.replace("WRONG", wrong))[0].folder)[64] is False
+    assert verifications(adopted(tmp_path / "other", text.replace("WRONG", wrong)).calls[0].folder)[64] is False
 
 
 HOST = """
@@ -188,7 +180,7 @@ tune_kernel("run", ["host.cu", "scaled.cu"], 1000, arguments, {"block_size_x": [
 def test_the_kernel_that_a_function_of_the_host_launches(tmp_path, launch, said, verifications):
     (tmp_path / "scaled.cu").write_text(SCALED)
     (tmp_path / "host.cu").write_text(HOST.replace("LAUNCH", launch))
-    [call] = adopted(tmp_path, OF_HOST)
+    [call] = adopted(tmp_path, OF_HOST).calls
     assert said in call.refused
     if not said:
         [variant] = own_kernel(call.folder).variants
@@ -211,7 +203,7 @@ tune_kernel("fast", fast, 1024, [np.zeros_like(x), x], {"block_size_x": [32, 64,
 
 
 def test_an_answer_that_run_kernel_computes_is_computed_on_the_cpu(tmp_path, verifications):
-    call = adopted(tmp_path, BESIDE.replace("NAIVE", "naive").replace("ANSWER", "y"))[-1]
+    call = adopted(tmp_path, BESIDE.replace("NAIVE", "naive").replace("ANSWER", "y")).calls[-1]
     assert "the answer is what naive computes on the CPU device" in call.notes
     assert verifications(call.folder) == {32: False, 64: True, 128: True}
 
@@ -234,7 +226,7 @@ tune_kernel("fast", fast, 4096, [np.zeros_like(x), x], {"block_size_x": [32, 64]
 
 def test_an_answer_of_the_cpu_admits_that_a_kernel_rounds_otherwise(tmp_path, verifications):
     """On a GPU no result is the CPU's bit for bit, and numpy.allclose refuses sums that are nearly 0."""
-    call = adopted(tmp_path, ROUNDED)[-1]
+    call = adopted(tmp_path, ROUNDED).calls[-1]
     assert verifications(call.folder) == {32: False, 64: True}
 
 
@@ -242,7 +234,7 @@ def test_shared_memory_of_a_class_or_of_another_function_is_said_to_be_untold(tm
     helper = "__device__ float of(float x) { __shared__ float s[64]; s[threadIdx.x] = x; return s[threadIdx.x]; } "
     called = f"naive = {helper!r} + naive.replace('x[i]', 'of(x[i])')"
     text = BESIDE.replace("NAIVE", "naive").replace("ANSWER", "y").replace("x = np", f"{called}\nx = np", 1)
-    assert any("static shared memory could not be told" in note for note in adopted(tmp_path, text)[-1].notes)
+    assert any("static shared memory could not be told" in note for note in adopted(tmp_path, text).calls[-1].notes)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +245,71 @@ def test_shared_memory_of_a_class_or_of_another_function_is_said_to_be_untold(tm
     ],
 )
 def test_an_answer_that_cannot_be_computed_is_left_out_with_a_note(tmp_path, naive, answer, said):
-    call = adopted(tmp_path, BESIDE.replace("NAIVE", naive).replace("ANSWER", answer))[-1]
+    call = adopted(tmp_path, BESIDE.replace("NAIVE", naive).replace("ANSWER", answer)).calls[-1]
     assert any(said in note for note in call.notes)
     assert own_kernel(call.folder).check is None
+
+
+def script(kernel, arguments, tuned, size="4099", more=""):
+    return f"""
+import numpy as np
+from kernel_tuner import tune_kernel
+n = {size}
+x = np.random.randn(n).astype(np.float32)
+tune_kernel("k", '''__global__ void k({kernel}''', n, [{arguments}], {tuned}{more})
+"""
+
+
+INDEX = "int i = blockIdx.x * block_size_x + threadIdx.x;"
+POSITIVE = f"int *y, const float *x, int n) {{ {INDEX} if (i < n) y[i] = method > 0 && x[i] > 0; }}"
+WORKING = """float *y, const float *x, int n) {
+  int first = (blockIdx.x * block_size_x + threadIdx.x) * work;
+  for (int i = first; i < first + work; ++i) if (i < n) y[i] = x[i] + 1;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "output", "tuned"),
+    [
+        (POSITIVE, "np.zeros(n, np.int32)", "{'block_size_x': [32, 64], 'method': [1, 2, 3]}"),
+        (WORKING, "np.zeros_like(x)", "{'block_size_x': [32, 64], 'work': [1, 2, 4]}"),
+        (WORKING, "np.ones_like(x)", "{'block_size_x': [32, 64], 'work': [1, 2, 4]}"),
+    ],
+)
+def test_a_parameter_that_changes_which_elements_a_block_writes_is_tuned(tmp_path, kernel, output, tuned):
+    [call] = adopted(tmp_path, script(kernel, f"{output}, x, np.int32(n)", tuned)).calls
+    assert not [note for note in call.notes if "changes the result" in note]
+    assert len(own_kernel(call.folder).variants[0].parameters) == 2
+
+
+def test_a_float_and_a_boolean_keep_their_text_in_the_source(tmp_path):
+    kernel = f"float *y, const float *x, int n) {{ {INDEX} if (i < n) y[i] = x[i] * (1 / scale); }}"
+    text = script(
+        kernel, "np.zeros_like(x), x, np.int32(n)", "{'block_size_x': [32], 'scale': [2.0], 'on': [True, False]}"
+    )
+    [call] = adopted(tmp_path, text).calls
+    source = (call.folder / "k.cu").read_text()
+    assert all(f"#define {line}" in source for line in ("scale 2.0", "on True", "on False"))
+    assert verified(call.folder, {"n": 4099})
+
+
+def test_infinities_unsigned_arrays_and_names_of_block_sizes_are_taken_over(tmp_path):
+    kernel = """unsigned char *y, const float *x, float low, int n) {
+  int i = (blockIdx.x * BX + threadIdx.x) * BY + threadIdx.y;
+  if (i < n) y[i] = fmaxf(x[i], low) > 0;
+}"""
+    arguments = "np.zeros(2 * n, np.uint8), x, np.float32(-np.inf), np.int32(n)"
+    text = script(kernel, arguments, "{'BX': [32, 64]}", more=", block_size_names=['BX', 'BY'], grid_div_x=['BX']")
+    [call] = adopted(tmp_path, text).calls
+    assert all(verified(call.folder, {"n": 4099}))
+    declaration = (call.folder / "declaration.py").read_text()
+    assert 'float("-inf")' in declaration
+    assert "np.uint8)" in declaration
+
+
+def test_arrays_of_cupy_are_drawn_without_cupy(tmp_path):
+    kernel = f"float *y, const float *x, int n) {{ {INDEX} if (i < n) y[i] = x[i]; }}"
+    text = script(kernel, "cp.zeros_like(x), x, cp.int32(n)", "{'block_size_x': [32, 64]}", more=", lang='cupy'")
+    text = text.replace("x = np.random.randn(n).astype(np.float32)", "x = cp.random.random(n, dtype=cp.float32)")
+    [call] = adopted(tmp_path, f"import cupy as cp{text}").calls
+    assert all(verified(call.folder, {"n": 4099}))

@@ -7,8 +7,8 @@ import pytest
 
 from tilewright.kernels.triton import GivenArray, constants_of, next_power_of_2
 from tilewright.tuner.capture.triton.contents import contents_of
-from tilewright.tuner.capture.triton.grid import Term, grid_along, grid_by_flags
 from tilewright.tuner.capture.triton.heuristics import heuristic_text
+from tilewright.tuner.capture.triton.launches import Term, grid_along, grid_by_flags
 from tilewright.tuner.capture.triton.roles import roles_of
 from tilewright.tuner.capture.triton.sizes import axes_of
 from tilewright.tuner.capture.triton.space import restrictions, starts, tuned

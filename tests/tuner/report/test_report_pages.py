@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from made_ladder import SIZES, made_report, time_of
 
 from tilewright.tuner.report import pages, tables
-from tilewright.tuner.report.axes import log_axis, tick_text
-from tilewright.tuner.report.charts import HEIGHT, WIDTH
+from tilewright.tuner.report.charts import HEIGHT, WIDTH, log_axis, tick_text
 from tilewright.tuner.report.figures import crossings, figures
 from tilewright.tuner.report.ladders import LADDERS
 from tilewright.tuner.report.pages import files

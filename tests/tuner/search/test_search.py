@@ -15,8 +15,7 @@ from tilewright.kernels.space import Configuration, Constraint, SearchSpace, Var
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.search import SAMPLERS, Prior, make_sampler, make_searcher
-from tilewright.tuner.search.feasible import ExhaustedError, suggest
-from tilewright.tuner.search.unseen import Unseen
+from tilewright.tuner.search.feasible import ExhaustedError, Unseen, suggest
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
 PROBLEM = Problem("made", (("n", 64),), "float32", ())

@@ -5,8 +5,7 @@ from tilewright.kernels.space import SearchSpace, VariantSpace, choice
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.search import Prior, make_searcher
 from tilewright.tuner.search.features import Features
-from tilewright.tuner.search.gaussian import NEAR_EVERY, NEAR_FROM, NEAR_FROM_WITH_PRIORS
-from tilewright.tuner.search.prior_trend import FEWEST, PriorTrend
+from tilewright.tuner.search.gaussian import FEWEST, NEAR_EVERY, NEAR_FROM, NEAR_FROM_WITH_PRIORS, PriorTrend
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
 

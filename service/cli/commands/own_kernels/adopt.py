@@ -28,7 +28,7 @@ def adopt_script(
     ] = "",
     time_limit: Annotated[float, typer.Option("--time-limit", min=1, help="Seconds that the script may take.")] = 600,
     contents_limit: Annotated[
-        int, typer.Option("--contents-limit", min=0, help="MiB of an array that must be kept as it is.")
+        int, typer.Option("--contents-limit", min=0, help="Largest array that is kept in a file, in MiB.")
     ] = 256,
     as_json: JsonFlag = False,
 ) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import event, func, text
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.space import Configuration
-from tilewright.service.errors import InvalidRequestError, NotFoundError
+from tilewright.service.errors import InvalidRequestError
 from tilewright.service.store import models
 
 BIG = {"m": 4096, "n": 4096, "k": 4096}
@@ -164,13 +164,6 @@ def test_batch_answers_in_order_what_single_questions_answer(rows):
     assert [answer.match for answer in found] == ["exact", "exact", "nearest", "exact"]
 
 
-def test_batch_names_the_shape_that_is_wrong(rows):
-    rows.device()
-    with pytest.raises(InvalidProblemError) as caught:
-        find_best_batch(rows.session, "gemm", "nvidia-h200", [SHAPE, SHAPE | {"m": 0}])
-    assert caught.value.field == "shapes.1.m"
-
-
 def test_device_model_may_be_left_out_while_one_has_devices(rows):
     rows.best()
     rows.model_alone(T4)
@@ -186,14 +179,6 @@ def test_of_models_without_devices_the_only_one_is_meant(rows):
     rows.model_alone(H100)
     with pytest.raises(InvalidRequestError, match="nvidia-h100, nvidia-t4"):
         ask(rows.session, model=None)
-
-
-@pytest.mark.parametrize(("kernel", "model"), [("nothing", "nvidia-h200"), ("gemm", "nothing")])
-def test_unknown_names_list_the_known(rows, kernel, model):
-    rows.device()
-    with pytest.raises(NotFoundError) as caught:
-        find_best(rows.session, kernel, model, SHAPE)
-    assert caught.value.known
 
 
 def test_of_two_stale_environments_the_newer_one_answers_however_slow(rows):

@@ -10,7 +10,6 @@ from desk import measured, request
 from sqlalchemy import func, select, update
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.best.publish import job_result, publish_best
 from tilewright.service.operations.best.results import results
 from tilewright.service.operations.best.retractions import retract
@@ -92,20 +91,6 @@ def test_after_the_finalists_the_fastest_measured_trial_stands_in_and_then_nothi
     assert current(session) is None
     assert len(results(session, retracted=True).items) == 3
     assert results(session).items == []
-
-
-def test_asked_again_nothing_changes(session, best):
-    first = retract(session, best.id, "wrong")
-    now = current(session)
-    again = retract(session, best.id, "another reason")
-    assert again == first
-    assert current(session) is now
-
-
-def test_there_must_be_such_a_result(session):
-    for result_id in (1_000_000, 2**40, 0):
-        with pytest.raises(NotFoundError):
-            retract(session, result_id, "wrong")
 
 
 def test_it_is_barred_from_later_finals_and_never_published_from_its_trial_again(session, desk, best, take):

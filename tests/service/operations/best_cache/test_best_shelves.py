@@ -148,3 +148,16 @@ def test_shelves_that_nobody_asked_about_lately_are_forgotten(client):
         assert asked_lately(session) == []
         note_asked(session, [])
         assert session.scalar(select(func.count()).select_from(models.AskedShelf)) == 0
+
+
+def test_a_watch_that_waits_for_changes_stops_at_once(configured, monkeypatch):
+    begun = []
+    wait = Changes.wait
+    monkeypatch.setattr(Changes, "wait", lambda *of: begun.append(of) or wait(*of))
+    monkeypatch.setattr(best_watch, "LOOK_EVERY_S", 60)  # for so long it would wait
+    watch = BestWatch(BestMemory(100))
+    for times in (1, 2):  # it may be started again
+        watch.start()
+        until(lambda: len(begun) >= times)  # noqa: B023 - called at once
+        watch.stop()
+        assert not [thread for thread in threading.enumerate() if thread.name == "best"]

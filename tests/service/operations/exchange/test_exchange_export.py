@@ -6,10 +6,8 @@ import pytest
 from sqlalchemy import func, update
 from tuned_results import ENVIRONMENT, MODEL, VERIFIED, Results
 
-from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.exchange import export as exchange_export
 from tilewright.service.operations.exchange.document import Document
-from tilewright.service.operations.exchange.export import ExportSelection, export_studies
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
@@ -97,8 +95,3 @@ def test_a_retracted_best_stays_out(measured, export):
             .values(retracted_at=func.now(), retracted_reason="wrong")
         )
     assert shapes(export()) == [128]
-
-
-def test_a_wrong_cursor_is_refused_before_the_first_piece(database):
-    with pytest.raises(InvalidRequestError, match="cursor"):
-        export_studies(ExportSelection(cursor="!"))

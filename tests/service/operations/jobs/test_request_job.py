@@ -4,16 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from desk import ENVIRONMENT, MODEL, SHAPE, measured, request
-from sqlalchemy import event, func, select, text
+from sqlalchemy import event, text
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.errors import InvalidProblemError
-from tilewright.service.errors import ConflictError, InvalidRequestError
+from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.jobs.jobs import cancel_job, job
 from tilewright.service.operations.jobs.request import dry_run, request_job
 from tilewright.service.operations.jobs.turns import engine_priority
-from tilewright.service.operations.requests import BudgetRequest
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
@@ -98,40 +96,6 @@ def test_a_key_that_joined_a_job_stays_with_it(session):
     assert request_job(session, request(), idempotency_key="b")[0].id == first.id
 
 
-def test_the_same_key_with_another_body_is_refused(session):
-    request_job(session, request(), idempotency_key="k")
-    with pytest.raises(ConflictError, match="another body"):
-        request_job(session, request(trials=11), idempotency_key="k")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "field", "said"),
-    [
-        ({"kernel": "gemmm"}, "kernel", "gemm"),
-        ({"device_model": "h200"}, "device_model", "test-gpu"),
-        ({"device": "GPU-2"}, "device", "GPU-2"),
-        ({"shape": {"m": 20_000, "n": 20_000, "k": 20_000}}, "shape", "4,800,000,000 bytes"),
-        ({"variants": ["warp9"]}, "variants", "naive"),
-        ({"sampler": "grid"}, "sampler", "gp"),
-        ({"trials": 10**6}, "budget.trials", "100000"),
-        ({"budget": BudgetRequest(seconds=1e9)}, "budget.seconds", "86400"),
-    ],
-)
-def test_a_field_that_is_wrong_is_named_with_what_is_allowed(session, wanted, field, said):
-    with pytest.raises(InvalidRequestError) as refused:
-        request_job(session, request(**wanted))
-    assert refused.value.field == field
-    assert said in refused.value.reason
-    assert session.scalar(select(func.count()).select_from(models.TuningJob)) == 0
-    assert session.scalar(select(func.count()).select_from(models.Problem)) == 0
-    assert engine_entries(session) == []
-
-
-def test_a_wrong_problem_is_refused_by_its_kernel(session):
-    with pytest.raises(InvalidProblemError, match=r"shape\.k"):
-        request_job(session, request(shape={"m": 1, "n": 1}))
-
-
 def test_a_device_of_another_model_is_refused(session):
     other = registry.DeviceModel("other-gpu", "Other", "cuda", MODEL.limits, 1, {}, None)
     registry.register_device(session, other, "GPU-9", "host-b", 0, ENVIRONMENT)
@@ -139,21 +103,6 @@ def test_a_device_of_another_model_is_refused(session):
         request_job(session, request(device="GPU-9", device_model="test-gpu"))
     with pytest.raises(InvalidRequestError, match="name one of other-gpu, test-gpu"):
         request_job(session, request())
-
-
-def test_a_compiler_is_no_choice_on_a_cpu(session):
-    cpu = registry.DeviceModel("cpu:x", "X", "cpu", MODEL.limits, 1, {}, None)
-    registry.register_device(session, cpu, "CPU-1", "host-b", 0, ENVIRONMENT)
-    with pytest.raises(InvalidRequestError, match="compiler"):
-        request_job(session, request(device_model="cpu:x", compiler="nvrtc"))
-
-
-def test_a_dry_run_counts_the_space_and_stores_nothing(session):
-    answer = dry_run(session, request(variants=["naive", "tiled"], trials=7))
-    assert answer["space_size"] == sum(answer["space_by_variant"].values()) > 7
-    assert answer["trials"] == 7
-    assert answer["estimated_seconds"] is None
-    assert session.scalar(select(func.count()).select_from(models.TuningJob)) == 0
 
 
 def test_a_dry_run_estimates_from_the_trials_that_there_are(session, take):

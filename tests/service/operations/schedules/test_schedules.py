@@ -7,7 +7,7 @@ from desk import ENVIRONMENT, MODEL, SHAPE
 from due_schedules import GEMM, SMALL, due_at, jobs_of, wanted
 from sqlalchemy import func, select
 
-from tilewright.service.errors import CeilingError, ConflictError, InvalidRequestError, NotFoundError
+from tilewright.service.errors import CeilingError, InvalidRequestError
 from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
@@ -17,9 +17,7 @@ from tilewright.service.operations.schedules.schedules import (
     create_schedule,
     delete_schedule,
     fire_due,
-    fires,
     run_now,
-    schedule,
     schedules,
     set_enabled,
 )
@@ -88,46 +86,6 @@ def test_a_schedule_shows_what_it_tunes_and_its_next_five_due_times(session):
     assert schedules(session) == [made]
 
 
-def test_the_same_request_is_the_same_schedule_and_another_of_its_name_is_refused(session):
-    made = create_schedule(session, wanted())
-    assert create_schedule(session, wanted()) == made
-    with pytest.raises(ConflictError, match="each second"):
-        create_schedule(session, wanted(priority=1))
-    assert len(schedules(session)) == 1
-
-
-@pytest.mark.parametrize(
-    ("more", "field"),
-    [
-        ({"cron": "* * * *"}, "cron"),
-        ({"cron": "0 0 0 30 2 *"}, "cron"),
-        ({"time_zone": "Mars/Olympus"}, "time_zone"),
-        ({"problems": [GEMM, {"kernel": "gemmm", "shape": SHAPE}]}, "problems.1.kernel"),
-        (
-            {"problems": [GEMM, {"kernel": "gemm", "shape": {"m": 20_000, "n": 20_000, "k": 20_000}}]},
-            "problems.1.shape",
-        ),
-        ({"problems": [GEMM, SMALL, GEMM]}, "problems.2"),
-        ({"problems": [GEMM, GEMM | {"options": {"trans_b": False}}]}, "problems.1"),
-        ({"device_model": "h200"}, "device_model"),
-        ({"device": "GPU-2"}, "device"),
-        ({"variants": ["warp9"]}, "variants"),
-        ({"budget": BudgetRequest(trials=10**6)}, "budget.trials"),
-    ],
-)
-def test_a_field_that_is_wrong_is_named(session, more, field):
-    with pytest.raises(InvalidRequestError) as refused:
-        create_schedule(session, wanted(**more))
-    assert refused.value.field == field
-    assert session.scalar(select(func.count()).select_from(models.Schedule)) == 0
-
-
-def test_a_wrong_shape_is_named_with_its_problem(session):
-    with pytest.raises(InvalidRequestError) as refused:
-        create_schedule(session, wanted(problems=[GEMM, {"kernel": "gemm", "shape": {"m": 1, "n": 1}}]))
-    assert (refused.value.field, refused.value.also) == ("problems.1.shape.k", [])
-
-
 def test_all_wrong_problems_are_named_at_once(session):
     wrong = [{"kernel": "gemm", "shape": {"m": 1, "n": 1}}, GEMM, {"kernel": "nosuch", "shape": {"m": 1}}, GEMM]
     with pytest.raises(InvalidRequestError) as refused:
@@ -167,26 +125,11 @@ def test_a_due_time_that_was_dealt_with_does_not_come_again_after_a_change(sessi
     assert changed.next_at > due
 
 
-def test_a_change_to_a_name_that_is_taken_is_refused_and_changes_nothing(session):
-    create_schedule(session, wanted(name="first"))
-    second = create_schedule(session, wanted(name="second"))
-    with pytest.raises(ConflictError, match="first"):
-        change_schedule(session, second.id, wanted(name="first", priority=1))
-    assert schedule(session, second.id) == second
-
-
 def test_a_schedule_created_while_there_was_one_model_stays_with_it(session):
     made = create_schedule(session, wanted())
     other = registry.DeviceModel("other-gpu", "Other", "cuda", MODEL.limits, 1, {}, None)
     registry.register_device(session, other, "GPU-9", "host-b", 0, ENVIRONMENT)
     assert [job.device_model for job in run_now(session, made.id)] == ["test-gpu"]
-
-
-def test_what_is_not_there_is_not_found(session):
-    change = lambda s, i: change_schedule(s, i, wanted())  # noqa: E731 - a row of the loop below
-    for call in (schedule, run_now, delete_schedule, fires, change, lambda s, i: set_enabled(s, i, enabled=True)):
-        with pytest.raises(NotFoundError, match="schedule '17'"):
-            call(session, 17)
 
 
 def test_a_deleted_schedule_leaves_its_jobs(session):

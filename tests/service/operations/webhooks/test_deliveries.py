@@ -9,7 +9,7 @@ import pytest
 from desk import request
 from sqlalchemy import func, select, update
 
-from tilewright.service.errors import ConflictError, NotFoundError
+from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.jobs import cancel_job
 from tilewright.service.operations.jobs.request import request_job
@@ -207,9 +207,3 @@ def test_a_deleted_webhook_is_told_nothing_and_leaves_no_messages(session, take)
     assert session.scalar(select(func.count()).select_from(models.WebhookDelivery)) == 0
     with pytest.raises(NotFoundError):
         webhooks.deliveries(session, "ci")
-
-
-def test_a_name_is_taken_once(session):
-    hook(session)
-    with pytest.raises(ConflictError, match="ci"):
-        hook(session)

@@ -1,10 +1,12 @@
-"""Strict JSON: the short way over a body that has nothing doubtful says what the walk over every part does."""
+"""Bodies that are refused: strict JSON, and the words of a wrong field."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tilewright.service.operations import strict_json
+from tilewright.service.operations.validation_words import plain
 
 ATOMS = [
     *(b"0", b"null", b"0.5", b"1e5", b"1e999", b"-1E400", b"1" * 400 + b".0", b"9223372036854775807"),
@@ -46,3 +48,25 @@ def test_what_is_refused_does_not_depend_on_the_short_way(body):
 def test_depth_is_counted_for_both_kinds_of_brackets(begin, end, levels, is_refused):
     body = begin * levels + b"0" + end * levels
     assert (refusal(body) is not None) is is_refused
+
+
+class Budget(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    trials: int = Field(gt=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"trials": 0}, "must be greater than 0"),
+        ({"trials": "x"}, "must be a valid integer"),
+        ({}, "is missing"),
+        ({"trials": 1, "colour": 1}, "is not a known field"),
+    ],
+)
+def test_a_refusal_is_a_predicate_of_the_field(given, said):
+    with pytest.raises(ValidationError) as refused:
+        Budget.model_validate(given)
+    (error,) = refused.value.errors()
+    assert plain(error["msg"]) == said

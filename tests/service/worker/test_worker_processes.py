@@ -1,4 +1,4 @@
-"""What a job's process says reaches the worker's log line by line, and its end becomes the job's error."""
+"""Processes of a worker: who holds a device, what the engine is told, and room for threads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,73 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
+import subprocess
 import sys
+import time
 import uuid
 
 import pytest
 from processes import is_running
+from procrastinate.jobs import Status
 
 from tilewright.service import logs
+from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.service.settings import settings
+from tilewright.service.worker.engine import make_app
 from tilewright.service.worker.supervision import _Runner
+from tilewright.tuner.child import HELD, Child
+
+
+def test_an_entry_that_is_no_longer_ours_is_neither_ended_nor_an_error(database_url, caplog):
+    async def handler(*_: object) -> None:
+        raise AssertionError
+
+    async def finish() -> None:
+        app = make_app(database_url, handler)
+        async with app.open_async():
+            await app.job_manager.finish_job_by_id_async(4711, Status.SUCCEEDED, delete_job=True)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(finish())
+    assert "had ended already" in caplog.text
+
+
+@pytest.mark.parametrize("host_wide", [False, True])
+def test_a_child_that_outlives_its_runner_holds_the_device(host_wide):
+    gpu = f"GPU-{uuid.uuid4()}"
+    with host_lock(gpu, "measuring", host_wide=host_wide):
+        child = Child(time.sleep, (60,), dies_with_parent=True, uses_device=True)
+        bystander = Child(time.sleep, (60,))
+    try:
+        assert not HELD
+        with pytest.raises(DeviceBusyError, match=gpu), host_lock(gpu, "measuring", wait_s=0, host_wide=host_wide):
+            pass
+        child.kill()
+        with host_lock(gpu, "measuring", wait_s=0, host_wide=host_wide):
+            pass
+    finally:
+        child.kill()
+        bystander.kill()
+
+
+FACTORISED = """
+import threading, numpy, tilewright.service.worker
+thread = threading.Thread(target=lambda: numpy.linalg.inv(numpy.eye(300)) is not None and print("done"))
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY, reason="the hard limit of stacks is finite"
+)
+def test_a_thread_of_a_worker_has_room_for_a_prediction():
+    command = ["sh", "-c", 'ulimit -s unlimited; exec "$0" -c "$1"', sys.executable, FACTORISED]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+
 
 SAYS = r"""
 import sys, time

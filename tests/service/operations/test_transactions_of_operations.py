@@ -1,4 +1,4 @@
-"""Operations that decide by what they read lock the rows first, so that two at a time take turns."""
+"""Operations commit before they return, and lock the rows that they change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from desk import SHAPE, measured, request
 from due_schedules import wanted
-from sqlalchemy import event
+from sqlalchemy import event, func, select
 
 from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
@@ -30,11 +30,44 @@ from tilewright.service.operations.schedules.schedules import (
     set_enabled,
 )
 from tilewright.service.operations.staleness.comparisons import settle
+from tilewright.service.operations.transaction import committed, refuse_in_transaction, transaction
 from tilewright.service.operations.webhooks import deliveries, webhooks
+from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.worker.maintenance import enqueue_forgotten
 from tilewright.tuner.loop.finals import Finalist
 from tilewright.tuner.loop.tune import TuneResult
+
+
+def add_kernel(session, name):
+    """The number of kernels with this one; raises ValueError for a name that is taken."""
+    if session.scalar(select(models.Kernel.id).where(models.Kernel.name == name)):
+        raise ValueError(name)
+    session.add(models.Kernel(name=name, declaration={}))
+    session.flush()
+    return session.scalar(select(func.count()).select_from(models.Kernel))
+
+
+def count():
+    with transaction() as session:
+        return session.scalar(select(func.count()).select_from(models.Kernel))
+
+
+def test_it_has_committed_when_it_returns(configured):
+    add, before = committed(add_kernel), count()
+    assert add("one") == count() == before + 1
+    refuse_in_transaction("a prediction")  # none is open any more
+
+
+def test_it_leaves_nothing_where_it_fails(configured):
+    def adds_and_fails(session):
+        add_kernel(session, "one")
+        add_kernel(session, "one")
+
+    before = count()
+    with pytest.raises(ValueError, match="one"):
+        committed(adds_and_fails)()
+    assert count() == before
 
 
 @pytest.fixture
