@@ -125,6 +125,10 @@ class Problem:
         """The stated shape as commands and addresses have it: `m=4,n=5,k=6,batch=2`."""
         return ",".join(f"{axis}={size}" for axis, size in self.stated_shape.items())
 
+    def with_size(self, axis: str, size: int) -> Problem:
+        """The same with another size of that axis."""
+        return replace(self, axes=tuple((name, size if name == axis else extent) for name, extent in self.axes))
+
     def as_json(self) -> dict[str, object]:
         """A plain dictionary; `canonical` is its text."""
         stated: dict[str, object] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +49,7 @@ class Driver:
 
     def zeroed(self, size_bytes):
         self._next += size_bytes
-        return self._next
+        return SimpleNamespace(address=self._next)
 
     def call(self, name, *arguments):
         if name == "cuMemHostAlloc":

@@ -10,8 +10,7 @@ from math import isqrt
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits
-from tilewright.tuner.runtime.choice import Choice, is_admitted
+from tilewright.tuner.runtime.choice import Choice, TargetDevice, is_admitted
 
 GUESSED_AT = (16, 64, 128, 256, 512, 1024, 2048, 8192)
 """Sizes at which configurations are predicted where no table is known: at most so many modules are loaded."""
@@ -52,9 +51,9 @@ def guessed(family: Family, choose: Callable[[int], Choice]) -> Ranges:
     return Ranges([SizeRange(end, choose(size)) for end, size in zip(ends, sizes, strict=True)])
 
 
-def is_sound_within(kernel: Kernel, family: Family, limits: Limits, choice: Choice, low: int, high: int) -> bool:
+def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:
     """Whether the configuration is right from `low` to `high`: what it takes of the device grows with the size."""
-    return all(is_admitted(kernel, family.at(size), limits, choice.configuration) for size in (low, high))
+    return all(is_admitted(kernel, family.at(size), place, choice.configuration) for size in (low, high))
 
 
 def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:
