@@ -67,6 +67,21 @@ def test_views_and_transposed_operands_have_plans_of_their_own(runtime: Runtime)
     assert launched(launch, normal(33, K), b) < 1e-4
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_one_row_does_not_say_is_no_plan_for_more_rows(runtime: Runtime, *, turned: bool) -> None:
+    launch, b = runtime.best("gemm", n=N, k=K), normal(K, N)
+    wide = normal(K, 64).T if turned else normal(64, 64)[:, :K]
+    for m in (1, 33, 1, 2):
+        assert launched(launch, wide[:m], b) < 1e-4
+
+
+def test_one_row_does_not_admit_gaps_between_more(runtime: Runtime) -> None:
+    launch, wide, y = runtime.best("softmax", n=N), normal(64, 64), np.empty((64, N), np.float32)
+    launch(wide[:1, :N], y[:1])
+    with pytest.raises(ArgumentError, match="neither row-major"):
+        launch(wide[:33, :N], y[:33])
+
+
 def test_numbers_go_with_the_launch(runtime: Runtime) -> None:
     launch, a, b = runtime.best("gemm", n=N, k=K, beta_zero=False), normal(5, K), normal(K, N)
     c = np.ones((5, N), np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -179,7 +179,7 @@ class AnySizeLauncher:
         size = self._size_of(layouts)
         if size == 0:
             return _Plan(_nothing, _nothing, None), 0
-        problem = arguments.laid_out(self.kernel, self.family.exact(size), layouts)
+        problem, key = self._posed(layouts, size, key)
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         try:
             launches = self._launches(self._family_of(problem), self.device or kind)
@@ -194,6 +194,23 @@ class AnySizeLauncher:
         if key is not None:
             self._plans[key] = plan
         return plan, size
+
+    def _posed(self, layouts: Sequence[Layout], size: int, key: Hashable) -> tuple[Problem, Hashable]:
+        """The problem that arrays pose which lie so, and under which key its plan may be kept; None for no key.
+
+        Along one element a stride says nothing, but other sizes have the same key: it is read as that of two.
+        """
+        problem = arguments.laid_out(self.kernel, self.family.exact(size), layouts)
+        if size > 1:
+            return problem, key
+        two = [
+            layout if axis is None else replace(layout, shape=(*layout.shape[:axis], 2, *layout.shape[axis + 1 :]))
+            for layout, axis in zip(layouts, self._axes, strict=True)
+        ]
+        try:
+            return arguments.laid_out(self.kernel, self.family.exact(2), two), key
+        except ArgumentError:
+            return problem, None
 
     def _size_of(self, layouts: Sequence[Layout]) -> int:
         name, axis = self._tensors[self._first], self._axes[self._first] or 0
