@@ -127,7 +127,14 @@ class Problem:
 
     def with_size(self, axis: str, size: int) -> Problem:
         """The same with another size of that axis."""
-        return replace(self, axes=tuple((name, size if name == axis else extent) for name, extent in self.axes))
+        axes = tuple((name, size if name == axis else extent) for name, extent in self.axes)
+        chosen = {name: extent for name, extent in self.chosen_axes if name != axis}
+        sizes = dict(axes) | chosen
+        for one in self.optional_axes:
+            if one.name == axis and size != one.default(sizes, self.options):
+                chosen[axis] = size
+        ordered = tuple((one.name, chosen[one.name]) for one in self.optional_axes if one.name in chosen)
+        return replace(self, axes=axes, chosen_axes=ordered)
 
     def as_json(self) -> dict[str, object]:
         """A plain dictionary; `canonical` is its text."""

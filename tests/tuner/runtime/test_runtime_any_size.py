@@ -67,6 +67,28 @@ def test_views_and_transposed_operands_have_plans_of_their_own(runtime: Runtime)
     assert launched(launch, normal(33, K), b) < 1e-4
 
 
+def test_any_number_of_products_runs_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = runtime.best("gemm", m=17, n=N, k=K, batch="1..64", device="cpu")
+    launch.prepare()
+    shared, generator = normal(K, N), np.random.default_rng(1)
+    launch(np.zeros((2, 17, K), np.float32), shared, np.zeros((2, 17, N), np.float32))
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for batch in (1, 70, 2, 1, 33, *generator.integers(1, 200, 5)):
+        a, b = normal(batch, 17, K), normal(batch, K, N)
+        for right in (b, shared):
+            c = np.full((batch, 17, N), np.nan, np.float32)
+            np.testing.assert_allclose(launch(a, right, c), a.astype(np.float64) @ right, atol=1e-4)
+
+
+def test_one_product_of_many_is_no_plan_for_more(runtime: Runtime) -> None:
+    launch, far, b = runtime.best("gemm", m=17, n=N, k=K, batch="1..64"), normal(40, 17, K), normal(20, K, N)
+    for taken in (far[:2:2], far[::2]):  # matrices lie two apart
+        c = np.full((len(taken), 17, N), np.nan, np.float32)
+        np.testing.assert_allclose(
+            launch(taken, b[: len(taken)], c), taken.astype(np.float64) @ b[: len(taken)], atol=1e-4
+        )
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_one_row_does_not_say_is_no_plan_for_more_rows(runtime: Runtime, *, turned: bool) -> None:
     launch, b = runtime.best("gemm", n=N, k=K), normal(K, N)

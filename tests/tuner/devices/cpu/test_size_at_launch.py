@@ -42,10 +42,27 @@ ON_GPU = [
 ]
 
 
+OF_BATCH = [
+    ("float32", "naive"),
+    ("float32", "wpt"),
+    ("float32", "register"),
+    ("float32", "tensor3xtf32"),
+    ("float64", "tensor_fp64"),
+    ("bfloat16", "tensor_half"),
+]
+
+
 def posed(kernel: str, m: int, dtype: str = "float32", **options: bool | str) -> Problem:
     declared = catalogue().get(kernel)
     shape = {axis: size for axis, size in {"m": m, "n": 104, "k": 264}.items() if axis in declared.axes}
     return declared.with_size_at_launch(declared.problem(shape, dtype, options), "m")
+
+
+def of_batch(batch: int, dtype: str = "float32", options: dict[str, bool] | None = None, **places: int) -> Problem:
+    """A batch of products of 33 x 20 x 40, whose number comes with the launch."""
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 33, "n": 20, "k": 40, "batch": 2, **places}, dtype, options)
+    return gemm.with_size_at_launch(problem, "batch").with_size("batch", batch)
 
 
 @pytest.mark.parametrize(("kernel", "variant", "dtype"), ON_CPU)
@@ -60,6 +77,39 @@ def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str,
         finally:
             bench.close()
     assert len(programs) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"trans_a": True, "beta_zero": False}], ids=["plain", "turned"])
+@pytest.mark.parametrize(("variant", "dtype"), [("naive", "float32"), ("tiled", "bfloat16"), ("wpt", "float32")])
+def test_one_program_is_right_at_every_batch(variant: str, dtype: str, options: dict[str, bool]) -> None:
+    device, gemm, programs = CpuDevice(), catalogue().get("gemm"), set()
+    for batch, places in ((1, {}), (5, {}), (3, {"ldc": 64, "stride_c": 20})):  # at last rows of C that take turns
+        bench = device.bench(gemm, of_batch(batch, dtype, options, **places), seed=batch)
+        try:
+            program = bench.compile(gemm.variant(variant).space().default())
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 2  # where C lies is compiled in
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(("dtype", "variant"), OF_BATCH)
+def test_all_batches_are_one_compilation(dtype: str, variant: str) -> None:
+    gemm = catalogue().get("gemm")
+    configuration = gemm.variant(variant).space().default()
+    assert gemm.variant(variant).takes_size(of_batch(2, dtype))
+    (work,) = {Compilation.of(gemm, of_batch(n, dtype), configuration, "sm_90", "nvrtc") for n in (1, 2, 300)}
+    assert compile_now(work).cubin
+
+
+def test_a_batch_beyond_the_grid_is_not_admitted() -> None:
+    naive = catalogue().get("gemm").variant("naive")
+    values = naive.space().default().values
+    assert naive.is_sound(values, of_batch(65535), HOPPER)
+    assert not naive.is_sound(values, of_batch(65536), HOPPER)
+    assert naive.launch(values, of_batch(65536)).grid[1] == 65536  # which a device refuses
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
@@ -98,7 +148,7 @@ def test_rows_that_would_move_other_operands_are_refused(options: dict[str, bool
 
 def test_an_axis_that_is_always_compiled_in_is_refused() -> None:
     gemm = catalogue().get("gemm")
-    with pytest.raises(InvalidProblemError, match="those of gemm are m"):
+    with pytest.raises(InvalidProblemError, match="those of gemm are m, batch"):
         gemm.with_size_at_launch(gemm.problem({"m": 5, "n": 6, "k": 7}), "n")
 
 
