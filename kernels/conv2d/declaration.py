@@ -80,6 +80,7 @@ KERNEL = Kernel(
     folder=Path(__file__).parent,
     axes=("batch", "height", "width", "channels", "filters", "kernel_h", "kernel_w"),
     optional_axes=OPTIONAL_AXES,
+    launch_axes=("batch",),
     row_axis="batch",
     fault=fault,
     posed_by=posed_by,

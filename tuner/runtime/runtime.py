@@ -46,8 +46,8 @@ T = TypeVar("T")
 Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
 
 SERVICE_LIMIT_S = 2.0
-LARGEST = 8192
-"""The largest size that `prepare` of a launcher of every size makes ready for, unless it says another."""
+LARGEST, LARGEST_BATCH = 8192, 256
+"""The largest size that `prepare` of a launcher of every size makes ready for, unless it says another; of a batch."""
 
 NO_GPU = (0, 0)
 """The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
@@ -152,7 +152,7 @@ class Runtime:
         *,
         dtype: str = "float32",
         device: str | None = None,
-        largest: int = LARGEST,
+        largest: int | None = None,
     ) -> AnySizeLauncher:
         """The launcher of every size of the one axis that is not named, or has a range; the same object each time.
 
@@ -164,7 +164,7 @@ class Runtime:
             declared = self.kernels.get(kernel)
             shape = {name: value for name, value in named.items() if name in declared.axis_names}
             options = {name: value for name, value in named.items() if name not in declared.axis_names}
-            shape |= {axis: (1, largest) for axis in declared.axes if axis not in shape}
+            shape |= {axis: (1, largest or _largest(axis)) for axis in declared.axes if axis not in shape}
             family = Family.of(declared, shape, dtype, options)
 
             def exact(size: int) -> Launcher:
@@ -180,7 +180,7 @@ class Runtime:
         for axis in reversed(declared.launch_axes if self._any_size_operators else ()):  # a batch before its rows
             with suppress(InvalidProblemError):  # its size is compiled in, as that of a transposed A
                 if axis in named:
-                    return self.any_size(kernel, {**named, axis: f"1..{LARGEST}"}, dtype=dtype)
+                    return self.any_size(kernel, {**named, axis: f"1..{_largest(axis)}"}, dtype=dtype)
         return self.launcher(kernel, named, dtype=dtype)
 
     def serves_any_size(self, kernel: str) -> bool:
@@ -422,6 +422,10 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         any_size_operators=is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
+
+
+def _largest(axis: str) -> int:
+    return LARGEST_BATCH if axis == "batch" else LARGEST
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
-from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.errors import ArgumentError, UntunedWarning
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, UntunedWarning
 from tilewright.tuner.runtime.runtime import Runtime
 
 N, K = 24, 40
@@ -51,6 +53,33 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
     monkeypatch.setattr(launch._source, "ranges", None)  # and nothing is looked up
     for m in (1, 300, 7, 64, 129, 9000):
         assert launched(launch, normal(m, K), b) < 1e-4
+
+
+def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:
+    gemm, place = catalogue().get("gemm"), TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    family, names = Family.of(gemm, {"m": (1, 64), "n": 4096, "k": 4096}), ("tensor3xtf32", "tensor3xfp16_sm90")
+    values = dict(gemm.variant(names[0]).space().default().values) | {"SPLIT_K": 8}  # counts in the workspace
+    split = Choice(Configuration.of(names[0], values), "table")
+    panels = Choice(Configuration.of(names[1], gemm.variant(names[1]).space().default().values), "table")
+    alone, both = Ranges([SizeRange(64, split)]), Ranges([SizeRange(64, split), SizeRange(4096, panels)])
+    beyond = Beyond(gemm, family, place)
+    assert beyond.number(alone, 4096) == 0
+    with pytest.raises(LaunchError, match=r"m=100000.*for up to 64, is right there. Ask best\(...\) for m=100000"):
+        beyond.number(alone, 100_000)
+    assert Beyond(gemm, family, place).number(both, 100_000) == 1
+
+
+def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
+    launch, w, b = runtime.best("conv2d", **sizes, device="cpu"), normal(12, 3, 3, 8), normal(12)
+    launch.prepare()
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for batch in (3, 1, 300, 17):
+        x, y = normal(batch, 9, 7, 8), np.full((batch, 9, 7, 12), np.nan, np.float32)
+        padded, expected = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0))), b.astype(np.float64)
+        for i, j in np.ndindex(3, 3):
+            expected = expected + padded[:, i : i + 9, j : j + 7] @ w[:, i, j].T
+        np.testing.assert_allclose(launch(x, w, b, y), expected, atol=1e-4)
 
 
 def test_no_rows_are_nothing_to_launch(runtime: Runtime) -> None:

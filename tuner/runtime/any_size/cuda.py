@@ -23,7 +23,7 @@ from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges
 from tilewright.tuner.runtime.any_size.shortage import in_less
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedArguments, SizedCall
@@ -129,13 +129,15 @@ class LoadedFamily:
         self.workspaces = workspaces
         self.place = gpu_place(ordinal)
         self.ranges: Ranges = source.ranges(kernel, family, self.place)
+        self._beyond = Beyond(kernel, family, self.place)
         self._kernels: list[SizedKernel | None] = [None] * len(self.ranges)
         self._check: RowsCheck | None = None  # of all ranges, one after another: its memory is taken once
         self._lock = ForkSafeLock()
 
     def launch(self, call: SizedCall) -> None:
         """One launch of that size; where there is no room for its workspace, of what takes less."""
-        number = self.ranges.number(call.size)
+        ranges = self.ranges
+        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
         try:
             self._launch(number, call)
         except NoRoomError as error:

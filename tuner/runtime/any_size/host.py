@@ -13,6 +13,7 @@ from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.tuner.devices.cpu.build import LIBRARY
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.any_size.geometry import Geometry
+from tilewright.tuner.runtime.any_size.ranges import Beyond
 from tilewright.tuner.runtime.any_size.shortage import in_less
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
@@ -31,13 +32,15 @@ class HostFamilyLaunches:
     def __init__(self, kernel: Kernel, family: Family, source: RangeSource) -> None:
         self._kernel, self._family, self._source = kernel, family, source
         self.ranges = source.ranges(kernel, family, host_place())
+        self._beyond = Beyond(kernel, family, host_place())
         self._functions: list[_SizedFunction | None] = [None] * len(self.ranges)
         self._lock = ForkSafeLock()
 
     def launch(self, call: SizedCall, _ordinal: int | None) -> None:
         """One launch on arrays at these addresses; raises ArgumentError for addresses that it must not run on."""
         check_addresses(self._kernel, self._family.exact(call.size), call.addresses)
-        number = self.ranges.number(call.size)
+        ranges = self.ranges
+        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
         try:
             self._launch(number, call)
         except NoRoomError as error:

@@ -94,6 +94,55 @@ def test_one_program_is_right_at_every_batch(variant: str, dtype: str, options: 
     assert len(programs) == 2  # where C lies is compiled in
 
 
+OF_IMAGES = [
+    ("direct", {}, {"activation": "relu"}),
+    ("direct", {"stride": 2, "dilation": 2}, {}),
+    ("implicit_gemm", {}, {}),
+    ("implicit_gemm", {"stride": 2, "padding": 0}, {"activation": "gelu"}),
+    ("depthwise", {"filters": 1}, {"depthwise": True}),
+    ("depthwise", {"filters": 1, "stride": 2}, {"depthwise": True}),
+]
+
+
+def of_images(batch: int, sizes: dict[str, int], options: dict[str, bool | str], dtype: str = "float32") -> Problem:
+    """Images of 9 x 7 pixels, whose number comes with the launch."""
+    conv2d = catalogue().get("conv2d")
+    image = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
+    return conv2d.with_size_at_launch(conv2d.problem({"batch": batch} | image | sizes, dtype, options), "batch")
+
+
+@pytest.mark.parametrize(("variant", "sizes", "options"), OF_IMAGES)
+def test_one_program_is_right_for_every_number_of_images(
+    variant: str, sizes: dict[str, int], options: dict[str, bool | str]
+) -> None:
+    device, conv2d, programs = CpuDevice(), catalogue().get("conv2d"), set()
+    for batch in (1, 3, 10):
+        bench = device.bench(conv2d, of_images(batch, sizes, options), seed=batch)
+        try:
+            program = bench.compile(conv2d.variant(variant).space().default())
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize("variant", ["direct", "implicit_gemm", "tensor3xtf32", "tensor1xtf32"])
+def test_all_numbers_of_images_are_one_compilation(variant: str) -> None:
+    conv2d, options = catalogue().get("conv2d"), {"accuracy": "tf32"} if variant == "tensor1xtf32" else {}
+    configuration = conv2d.variant(variant).space().default()
+    problems = [of_images(batch, {}, options) for batch in (1, 64, 256)]
+    (work,) = {Compilation.of(conv2d, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    assert all(conv2d.variant(variant).admits(problem, HOPPER) for problem in problems)
+
+
+def test_channels_ahead_of_pixels_have_their_number_of_images_compiled_in() -> None:
+    with pytest.raises(InvalidProblemError, match="no variant of conv2d has it vary at launch"):
+        of_images(2, {}, {"layout": "nchw"})
+
+
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize(("dtype", "variant"), OF_BATCH)
 def test_all_batches_are_one_compilation(dtype: str, variant: str) -> None:
