@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.compile.nvrtc import is_available
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.runtime import Runtime
 
 HOPPER = Limits((9, 0), 132, 80 << 30, max_shared_bytes=232448, shared_bytes_per_multiprocessor=228 * 1024)
 ON_CPU = [
@@ -21,6 +31,11 @@ ON_CPU = [
     ("linear", "tiled", "float32"),
     ("linear", "wpt", "float64"),
     ("linear_gated", "tiled", "bfloat16"),
+    ("gemv", "naive", "float32"),
+    ("gemv", "warp", "bfloat16"),
+    ("gemv", "block", "float64"),
+    ("gemv", "vectorized", "float32"),
+    ("gemv", "split", "float32"),
     ("softmax", "warp", "float32"),
     ("softmax", "block", "float16"),
     ("softmax", "online", "float32"),
@@ -92,6 +107,26 @@ def test_one_program_is_right_at_every_batch(variant: str, dtype: str, options: 
         finally:
             bench.close()
     assert len(programs) == 2  # where C lies is compiled in
+
+
+@pytest.mark.parametrize(
+    ("n", "values"), [(8192, {"SPLIT": 4, "UNROLL": 2}), (301, {"ROWS": 4, "THREADS_PER_ROW": 64, "UNROLL": 2})]
+)
+def test_split_rows_count_in_one_workspace_whatever_their_number(
+    tmp_path: Path, n: int, values: dict[str, int]
+) -> None:
+    """One after the other: what a larger number of rows leaves in the workspace is no matter to fewer."""
+    gemv = catalogue().get("gemv")
+    configuration = Configuration.of("split", dict(gemv.variant("split").space().default().values) | values)
+    family = Family.of(gemv, {"m": (1, 600), "n": n})
+    runtime = Runtime(answers=AnswerCache(tmp_path), shipped_records=False)
+    runtime.families.pin({family: Ranges([SizeRange(600, Choice(configuration, "table", "range"))])}, host_place().slug)
+    launch, generator = runtime.any_size("gemv", {"n": n}, device="cpu", largest=600), np.random.default_rng(5)
+    assert gemv.variant("split").is_sound(configuration.values, family.largest, host_place().limits)
+    for m in (600, 1, 599, *generator.integers(1, 600, 6), 2):
+        a, x = generator.standard_normal((m, n)).astype(np.float32), generator.standard_normal(n).astype(np.float32)
+        y = np.full(m, np.nan, np.float32)
+        np.testing.assert_allclose(launch(a, x, y), a.astype(np.float64) @ x, atol=1e-3)
 
 
 OF_IMAGES = [
