@@ -81,6 +81,7 @@ KERNEL = Kernel(
     axes=("batch", "height", "width", "channels", "filters", "kernel_h", "kernel_w"),
     optional_axes=OPTIONAL_AXES,
     launch_axes=("batch",),
+    largest_at_launch={"batch": 256},
     row_axis="batch",
     fault=fault,
     posed_by=posed_by,

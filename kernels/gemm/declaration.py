@@ -262,6 +262,7 @@ KERNEL = Kernel(
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
     launch_axes=("m", "batch"),
+    largest_at_launch={"batch": 256},
     grid_axes=("batch",),
     row_axis="m",
     optional_axes=OPTIONAL_AXES,

@@ -22,8 +22,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning"),
 ]
 
-SIZES = {"m": (1, 127, 300), "batch": (1, 5, 33)}
-"""The least, an odd one that is larger than most tiles, and one of several tiles; beside the problem's own."""
+SIZES, SMALL = (1, 127, 300), (1, 5, 33)
+"""The least, an odd one that is larger than most tiles, and one of several tiles; of batches and of few rows less."""
 
 WITH_AXES = [kernel for kernel in catalogue().kernels() if kernel.launch_axes]
 
@@ -48,7 +48,8 @@ def twins(kernel, problems):
 def soundly_at(kernel, configuration, problem, limits):
     """The sizes of the axis at which the configuration may be launched."""
     variant = kernel.variant(configuration.variant)
-    for size in sorted({problem.shape[problem.at_launch], *SIZES[problem.at_launch]}):
+    sizes = SMALL if problem.at_launch in kernel.largest_at_launch else SIZES
+    for size in sorted({problem.shape[problem.at_launch], *sizes}):
         one = problem.with_size(problem.at_launch, size)
         if variant.admits(one, limits) and variant.is_sound(configuration.values, one, limits):
             yield one

@@ -46,8 +46,8 @@ T = TypeVar("T")
 Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
 
 SERVICE_LIMIT_S = 2.0
-LARGEST, LARGEST_BATCH = 8192, 256
-"""The largest size that `prepare` of a launcher of every size makes ready for, unless it says another; of a batch."""
+LARGEST = 8192
+"""The largest size that a launcher of every size is made for, unless its kernel or a range says another."""
 
 NO_GPU = (0, 0)
 """The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
@@ -164,7 +164,7 @@ class Runtime:
             declared = self.kernels.get(kernel)
             shape = {name: value for name, value in named.items() if name in declared.axis_names}
             options = {name: value for name, value in named.items() if name not in declared.axis_names}
-            shape |= {axis: (1, largest or _largest(axis)) for axis in declared.axes if axis not in shape}
+            shape |= {axis: (1, largest or _largest(declared, axis)) for axis in declared.axes if axis not in shape}
             family = Family.of(declared, shape, dtype, options)
 
             def exact(size: int) -> Launcher:
@@ -180,7 +180,7 @@ class Runtime:
         for axis in reversed(declared.launch_axes if self._any_size_operators else ()):  # a batch before its rows
             with suppress(InvalidProblemError):  # its size is compiled in, as that of a transposed A
                 if axis in named:
-                    return self.any_size(kernel, {**named, axis: f"1..{_largest(axis)}"}, dtype=dtype)
+                    return self.any_size(kernel, {**named, axis: f"1..{_largest(declared, axis)}"}, dtype=dtype)
         return self.launcher(kernel, named, dtype=dtype)
 
     def serves_any_size(self, kernel: str) -> bool:
@@ -424,8 +424,8 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
     )
 
 
-def _largest(axis: str) -> int:
-    return LARGEST_BATCH if axis == "batch" else LARGEST
+def _largest(kernel: Kernel, axis: str) -> int:
+    return kernel.largest_at_launch.get(axis, LARGEST)
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

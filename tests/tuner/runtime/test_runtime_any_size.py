@@ -69,6 +69,18 @@ def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:
     assert Beyond(gemm, family, place).number(both, 100_000) == 1
 
 
+def test_rows_that_a_kernel_does_not_take_are_refused(runtime: Runtime) -> None:
+    launch, generator = runtime.best("linear_quantized", n=24, k=128, dtype="float16"), np.random.default_rng(2)
+    w, s = generator.integers(-100, 100, (24, 128), np.int8), np.full((24, 1), 2**-7, np.float16)
+    for m in (1, 64, 5):
+        x, y = generator.standard_normal((m, 128)).astype(np.float16), np.full((m, 24), np.nan, np.float16)
+        np.testing.assert_allclose(
+            launch(x, w, s, y), x.astype(np.float64) @ (w * s.astype(np.float64)).T, rtol=2e-3, atol=1e-2
+        )
+    with pytest.raises(LaunchError, match="m=65"):
+        launch(np.zeros((65, 128), np.float16), w, s, np.zeros((65, 24), np.float16))
+
+
 def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
     launch, w, b = runtime.best("conv2d", **sizes, device="cpu"), normal(12, 3, 3, 8), normal(12)

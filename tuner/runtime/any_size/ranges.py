@@ -82,6 +82,8 @@ class Beyond:
 
     def _is_right(self, ranges: Ranges, number: int, size: int) -> bool:
         one = ranges.ranges[number]
+        if self._kernel.fault(self._family.exact(size)) is not None:
+            return False
         most = self._kernel.variant(one.choice.configuration.variant).most_at_once
         if 0 < most <= one.high:
             return True

@@ -129,6 +129,57 @@ def test_split_rows_count_in_one_workspace_whatever_their_number(
         np.testing.assert_allclose(launch(a, x, y), a.astype(np.float64) @ x, atol=1e-3)
 
 
+def quantised(m: int, weights: str = "int8", group: str = "128") -> Problem:
+    """Few rows beside weights of 8 or 4 bits, whose number comes with the launch."""
+    kernel = catalogue().get("linear_quantized")
+    problem = kernel.problem({"m": m, "n": 50, "k": 384}, "bfloat16", {"weights": weights, "group": group})
+    return kernel.with_size_at_launch(problem, "m")
+
+
+@pytest.mark.parametrize(("weights", "group"), [("int8", "128"), ("int4", "row"), ("int4_zeros", "128")])
+@pytest.mark.parametrize("columns", [1, 4])
+def test_quantised_weights_meet_any_number_of_rows(weights: str, group: str, columns: int) -> None:
+    device, kernel, programs = CpuDevice(), catalogue().get("linear_quantized"), set()
+    values = dict(kernel.variant("rows").space().default().values) | {"COLUMNS": columns}
+    for m in (1, 7, 64):
+        bench = device.bench(kernel, quantised(m, weights, group), seed=m)
+        try:
+            program = bench.compile(Configuration.of("rows", values))
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize("weights", ["int8", "int4_zeros"])
+def test_tensor_cores_take_sixteen_rows_a_block(weights: str) -> None:
+    kernel = catalogue().get("linear_quantized")
+    configuration = kernel.variant("tensor").space().default()
+    problems = [quantised(m, weights) for m in (1, 16, 17, 64)]
+    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    launches = [kernel.variant("tensor").launch(configuration.values, problem) for problem in problems]
+    assert [launch.grid[1] for launch in launches] == [1, 1, 2, 4]
+    assert len({launch.shared_bytes for launch in launches}) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(("divide", "blocks"), [(1, [1, 1, 1, 1]), (4, [1, 1, 2, 4])])
+def test_blocks_that_stream_weights_take_a_part_of_sixty_four_rows(divide: int, blocks: list[int]) -> None:
+    kernel = catalogue().get("linear_quantized")
+    streamed, problems = kernel.variant("streamed"), [quantised(m, "int4") for m in (1, 16, 17, 64)]
+    values = dict(streamed.space().default().values) | {"WARPS_K": 1, "WARPS_N": 4, "DIVIDE": divide}
+    configuration = Configuration.of("streamed", values)
+    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    launches = [streamed.launch(configuration.values, problem) for problem in problems]
+    assert [launch.grid[1] for launch in launches] == blocks
+    assert len({launch.shared_bytes for launch in launches}) == 1
+    assert all(streamed.admits(problem, HOPPER) for problem in problems)
+
+
 OF_IMAGES = [
     ("direct", {}, {"activation": "relu"}),
     ("direct", {"stride": 2, "dilation": 2}, {}),
