@@ -45,6 +45,7 @@ from tilewright.tuner.runtime.contexts import (
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
+from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
@@ -208,7 +209,10 @@ class LoadedFamily:
     def _made(self, choice: Choice) -> SizedKernel:
         kernel = SizedKernel(self._kernel, self._family, choice, self.ordinal, self.workspaces)
         kernel.use = use = self._source.first_use(self._kernel, self._family, self.place, choice)
-        if use is not None and self._check is None:
+        if use is not None and (self._kernel.name, self._family.axis) not in CHECKED_AT_LAUNCH:
+            use.give_up(f"no call checks {self._kernel.name} whose {self._family.axis} comes with the launch")
+            kernel.use = None
+        elif use is not None and self._check is None:
             self._check = rows_check(self._kernel, self._family.exact(self._family.high), use, current_id())
         return kernel
 
