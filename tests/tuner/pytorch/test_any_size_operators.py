@@ -100,3 +100,15 @@ def test_a_lock_holds_for_all_sizes_in_its_ranges(tmp_path, monkeypatch):
     said = [one.reason for one in tw.status() if one.operator == "linear"]
     assert sorted(said) == [f"tiled TILE_WIDTH={width} (range, from pinned)" for width in (16, 16, 8)]
     tw.use(None)
+
+
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format], ids=["nhwc", "nchw"])
+def test_images_and_vectors_of_any_number_are_ours(any_size, memory):
+    w, b, x = torch.randn(12, 8, 3, 3).to(memory_format=memory), torch.randn(12), torch.randn(40)
+    for count in (1, 3, 20):
+        images = torch.randn(count, 8, 9, 7).to(memory_format=memory)
+        expected = torch.nn.functional.conv2d(images, w, b, padding=1)
+        torch.testing.assert_close(tw.conv2d(images, w, b, padding=1), expected, atol=1e-4, rtol=1e-4)
+        a = torch.randn(count, 40)
+        torch.testing.assert_close(tw.gemv(a, x), a @ x, atol=1e-4, rtol=1e-4)
+    assert all(one.is_ours for one in tw.status()), tw.status()
