@@ -166,21 +166,27 @@ def test_the_limit_holds_for_all_launches_of_a_device(torch, pinned, before, mon
 
 
 @pytest.mark.filterwarnings("ignore::tilewright.tuner.pytorch.plans.FallbackWarning")
-def test_an_operator_without_memory_is_pytorchs(torch, pinned, before):
+def test_an_operator_without_memory_is_pytorchs(torch, before):
     import tilewright.torch as tw  # noqa: PLC0415
 
-    tw.use(Runtime(pinned={PROBLEM: pinned[0]}, only_tuned=True))
-    a, b = operands(torch)
+    problem, limits = GEMM.problem({"m": 1000, "n": N, "k": K}), gpu_place(0).limits
+    starts = GEMM.space(problem, limits, ["tensor3xfp16_sm90"]).defaults()
+    if not starts:
+        pytest.skip("tensor3xfp16_sm90 does not run here")
+    tw.use(Runtime(pinned={problem: starts[0]}, only_tuned=True))
+    a, b = operands(torch, 1000, N, K)
     expected = a.double() @ b.double()
     torch.mm(a, b)  # the library has its own memory
-    with scarce(torch, 1 << 20):
-        torch.testing.assert_close(tw.gemm(a, b).double(), expected, rtol=1e-4, atol=2e-3)
+    with scarce(torch, 48 << 20):
+        found = tw.gemm(a, b)
         (decision,) = [one for one in tw.status() if one.operator == "gemm"]
         assert not decision.is_ours
         assert "no room" in decision.reason
+        assert ROOM.taken_bytes(0) == before
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=2e-3)
     release()
-    torch.testing.assert_close(tw.gemm(a, b).double(), expected, rtol=1e-4, atol=2e-3)
-    assert ROOM.taken_bytes(0) - before == pinned[1]
+    torch.testing.assert_close(tw.gemm(a, b).double(), expected, rtol=1e-3, atol=2e-3)
+    assert ROOM.taken_bytes(0) - before > 100e6
     tw.use(None)
 
 

@@ -208,6 +208,17 @@ def test_a_refusal_holds_for_a_while_and_until_something_is_given_back() -> None
     room.check(0, 6 * MB)
 
 
+def test_a_limit_below_what_is_kept_admits_what_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room()
+    room.take(0, 3 * MB)
+    monkeypatch.setenv(SETTING, "2.5")
+    room.check(0, 0)
+    with pytest.raises(NoRoomError, match=rf"of 1e-06 MB is needed, and 3 MB of {SETTING}=2.5 are in use"):
+        room.check(0, 1)
+    room.give_back(0, 3 * MB)
+    room.check(0, 2 * MB)
+
+
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
 def test_a_limit_that_is_no_number_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(SETTING, text)

@@ -34,7 +34,8 @@ class PyTorchPool:
         cuda = self._torch.cuda
         try:
             with self._lock, cuda.device(self._ordinal):
-                if cuda.get_allocator_backend() != "native":  # the others have no pools
+                has_pools = hasattr(cuda, "MemPool") and cuda.get_allocator_backend() == "native"
+                if not has_pools:
                     return self._allocated(size_bytes)
                 self._pool = self._pool or cuda.MemPool()
                 with cuda.use_mem_pool(self._pool, self._ordinal):

@@ -36,6 +36,8 @@ class Room:
 
     def check(self, ordinal: int, size_bytes: int) -> None:
         """Raises NoRoomError where so many more bytes are beyond the limit, or were refused a moment ago."""
+        if not size_bytes:
+            return
         limit, taken = limit_bytes(), self._taken[ordinal]
         if limit is not None and taken + size_bytes > limit:
             in_use = f"{taken / MB:.4g} MB of {SETTING}={limit / MB:.4g} are in use"
