@@ -173,9 +173,9 @@ bench-triton: ## The Triton examples, tuned by both, on a GPU with Triton and Py
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/triton_autotune.py $(BENCH)
 
-bench-families: ## A layer at any number of rows beside torch.mm, on a GPU with PyTorch (BENCH="--out FILE")
+bench-families: ## Families of gemm: tables, unseen sizes, a trace beside torch.mm (RESUME=1, BENCH="--stop-after 240")
 	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/families.py $(BENCH)
+	@"$(VENV)/bin/python" benchmarks/families.py $(if $(RESUME),--resume) $(BENCH)
 
 bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
 	@$(PREPARE) run

@@ -1,151 +1,136 @@
-"""One layer at any number of rows on a GPU: a trace of sizes beside torch.mm, and what a size at launch costs a kernel.
+"""Families of gemm at any number of rows: tables, their loss at sizes that nobody tuned, a trace of launches.
 
-    python benchmarks/families.py [--calls 2000] [--seed 1] [--skip-sizes] [--out FILE]
+    python benchmarks/families.py [--part tables] [--resume] [--stop-after 240] [--out FILE]
 
-The trace: sizes are log-normal around 300 rows with a tail to 8192, and every size is met for the first time; no call
-warms up. Times are those of the host, from the first call to the end of the last. The second table times
-configurations with their rows compiled in and with their rows from the launch, in turns. TF32 is off.
+What is measured is a list of units of a minute and a half at most. Each is written when it is done; `--resume` leaves
+out those that the file has, `--stop-after` begins none after so many seconds. `--summary` prints what the file says
+beside the goals. Parts:
+
+- tables: a family tuned from nothing, and again beginning with what shipped records predict; its ranges and modules;
+- rows: at eight sizes that tuning did not use, the table's configuration, the best of a search for exactly that size
+  (8 s or 200 configurations; it does not begin with the table) and of the table's own, and the library, in turns;
+- at_launch: a configuration with its rows compiled in and with its rows from the launch, in turns;
+- invariant: the table with batch_invariant beside the one without, at the sizes of both;
+- trace: launches of 2,000 sizes, all met for the first time, beside torch.mm (family_rows/trace.py). TF32 is off.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from documents.file import now, write
+from documents.file import now, read, write
+from family_rows import exact, launches, tables, trace
+from family_rows.summary import summary
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
+from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
-from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.runtime.runtime import Runtime
 
-N = K = 4096
+GEMM = catalogue().get("gemm")
+SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (5120, 5120), (768, 3072), (11008, 4096))
+DTYPES = ("bfloat16", "float32")
 LARGEST = 8192
-SIZES = (16, 300, 1000, 4096)
-SAMPLES = 9
+PARTS = ("tables", "rows", "at_launch", "invariant", "trace")
+RESULTS = Path(__file__).parent / "results"
+
+
+class Unit(NamedTuple):
+    """What is measured at one time: a member of the document, what identifies it there, and the measurement."""
+
+    part: str
+    head: Mapping[str, Any]
+    measure: Callable[[], Mapping[str, Any]]
 
 
 def main() -> None:
-    """Measures, prints tables, and writes the JSON where it is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skip-sizes", action="store_true", help="only the trace")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    device = torch.cuda.get_device_name()
-    torch.backends.cuda.matmul.allow_tf32 = False
-    print(f"{device}, {arguments.calls} calls, seed {arguments.seed}")
-    traces = [trace(dtype, arguments.calls, arguments.seed) for dtype in ("float32", "bfloat16")]
-    ratios = [] if arguments.skip_sizes else at_launch_ratios(("float32", "bfloat16"))
-    if arguments.out:
-        document = {"device": device, "made_at": now(), "seed": arguments.seed, "traces": traces, "at_launch": ratios}
-        write(arguments.out, document)
-
-
-def sizes_of(count: int, seed: int) -> list[int]:
-    """That many sizes, log-normal around 300."""
-    generator = random.Random(seed)
-    return [min(LARGEST, max(1, round(generator.lognormvariate(5.7, 1.0)))) for _ in range(count)]
-
-
-def trace(dtype: str, count: int, seed: int) -> dict[str, Any]:
-    """One trace through our launcher and through torch.mm, in turns of three; the medians of both."""
-    sizes, kind = sizes_of(count, seed), getattr(torch, dtype)
-    x, w = torch.randn(LARGEST, K, device="cuda").to(kind), torch.randn(K, N, device="cuda").to(kind)
-    y = torch.empty(LARGEST, N, device="cuda", dtype=kind)
-    torch.mm(x[:64], w, out=y[:64])  # the library is loaded
-    begun = time.perf_counter()
-    free_bytes = torch.cuda.mem_get_info()[0]
-    launch = Runtime().best("gemm", n=N, k=K, dtype=dtype)
-    launch.prepare()
-    prepare_s = time.perf_counter() - begun
-    calls: dict[str, Callable[[int], object]] = {
-        "ours": lambda m: launch(x[:m], w, y[:m]),
-        "library": lambda m: torch.mm(x[:m], w, out=y[:m]),
-    }
-    first_us: list[float] = []
-    warm_us: list[float] = []
-    new = set(sizes)
-    totals: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(3):
-        for name, call in calls.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for m in sizes:
-                before = time.perf_counter_ns()
-                call(m)
-                if name == "ours":
-                    (first_us if m in new else warm_us).append((time.perf_counter_ns() - before) / 1e3)
-                    new.discard(m)
-            torch.cuda.synchronize()
-            totals[name].append(time.perf_counter() - start)
-    taken_bytes = free_bytes - torch.cuda.mem_get_info()[0]
-    row = {
-        "dtype": dtype,
-        "sizes": len(set(sizes)),
-        "prepare_s": prepare_s,
-        "first_trace_ratio": totals["library"][0] / totals["ours"][0],
-        "trace_ratio": statistics.median(totals["library"]) / statistics.median(totals["ours"]),
-        "memory_mb": taken_bytes / 1e6,
-        "first_call_us": statistics.median(first_us),
-        "first_call_most_us": max(first_us),
-        "warm_call_us": statistics.median(warm_us),
-        "ranges": len(launch.ranges("cuda:0")),
-    }
-    print({name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
-    return row
-
-
-def at_launch_ratios(dtypes: Sequence[str]) -> list[dict[str, Any]]:
-    """A row a variant: its time with its rows compiled in over that with its rows from the launch."""
-    device, kernel, found = open_device("cuda:0", "nvrtc"), catalogue().get("gemm"), []
-    for dtype in dtypes:
-        family = Family.of(kernel, {"m": (1, LARGEST), "n": N, "k": K}, dtype)
-        for variant in kernel.usable_variants(family.largest, device.model.limits):
-            ratios = [ratio for size in SIZES if (ratio := at_launch_ratio(device, kernel, family, variant.name, size))]
-            if ratios:
-                row = {
-                    "variant": variant.name,
-                    "dtype": dtype,
-                    "ratios": ratios,
-                    "mean": statistics.geometric_mean(ratios),
-                }
-                found.append(row)
-                print(f"{variant.name} {dtype}: {row['mean']:.3f}, least {min(ratios):.3f}", flush=True)
+    """Measures what is missing, and says how it stands."""
+    arguments = parsed()
+    device = open_device(arguments.device, "nvrtc" if arguments.device.startswith("cuda") else None)
+    out = arguments.out or RESULTS / device.model.slug.removeprefix("nvidia-") / "families.json"
+    document = read(out) if arguments.resume or arguments.summary else {}
+    document = {"device": device.model.name, **{part: document.get(part, []) for part in PARTS}}
+    if not arguments.summary:
+        run(device, document, out, arguments)
+    print(summary(document))
     device.close()
-    return found
 
 
-def at_launch_ratio(device: Any, kernel: Any, family: Family, variant: str, size: int) -> float:
-    """The ratio of the variant's first start at that size; 0 where it has none, or it failed."""
-    at, exact = family.at(size), family.exact(size)
-    starts = kernel.space(at, device.model.limits, only=[variant]).defaults()
-    if not starts or (variant == "naive" and size > SIZES[1]):
-        return 0.0
-    benches = [device.bench(kernel, problem, 1) for problem in (exact, at)]
-    try:
-        programs = [bench.compile(starts[0]) for bench in benches]
-        if any(bench.verify(program).wrong for bench, program in zip(benches, programs, strict=True)):
-            raise ValueError(f"{variant} is wrong at {size}")
-        times: list[list[float]] = [[], []]
-        for _ in range(SAMPLES):
-            for own, bench, program in zip(times, benches, programs, strict=True):
-                own.append(statistics.median(bench.sample(program, "warm", 3)))
-        return statistics.median(times[0]) / statistics.median(times[1])
-    except TrialFailure as failure:
-        print(f"{variant} at {size}: {failure.outcome} {failure.log[:200]}")
-        return 0.0
-    finally:
-        for bench in benches:
-            bench.close()
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
+    parser.add_argument("--shape", action="append", metavar="NxK", help="of families, in place of the six")
+    parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--largest", type=int, default=LARGEST, help="rows")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of the search for one size")
+    parser.add_argument("--table-seconds", type=float, default=2.5, help="of each search of a table")
+    parser.add_argument("--calls", type=int, default=2000, help="of the trace")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--resume", action="store_true", help="leave out what the file has")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--summary", action="store_true", help="measure nothing")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def run(device: Device, document: dict[str, Any], out: Path, arguments: argparse.Namespace) -> None:
+    """Measures unit after unit, and writes the file after each."""
+    deadline = time.monotonic() + arguments.stop_after
+    for unit in units(device, document, arguments):
+        if any(row.items() >= unit.head.items() for row in document[unit.part]):
+            continue
+        if time.monotonic() > deadline:
+            print("stopped by --stop-after; continue with --resume", file=sys.stderr)
+            return
+        begun = time.monotonic()
+        command = f"python benchmarks/families.py --part {unit.part} --seed {arguments.seed}"
+        facts = {"driver": device.environment.driver, "command": command, "measured_at": now()}
+        row = {**unit.head, **unit.measure(), **facts}
+        document[unit.part].append(row)
+        write(out, document)
+        words = " ".join(f"{name}={value}" for name, value in unit.head.items())
+        print(f"{unit.part} {words}: {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def units(device: Device, document: Mapping[str, Any], arguments: argparse.Namespace) -> Iterator[Unit]:
+    """All that there is to measure, in order: rows and traces use the tables that come before them."""
+    parts = arguments.part or PARTS
+    shapes = [tuple(map(int, one.split("x"))) for one in arguments.shape or ()] or SHAPES
+    dtypes, seed = arguments.dtype or DTYPES, arguments.seed
+    families = [family_of(n, k, dtype, arguments.largest) for n, k in shapes for dtype in dtypes]
+    for family in families:
+        if "tables" in parts:
+            of_table = partial(tables.table, device, GEMM, family, arguments.table_seconds, seed)
+            yield Unit("tables", tables.head(family), of_table)
+        for size in tables.unseen(document, family) if "rows" in parts else ():
+            head = {**tables.head(family), "m": size}
+            found = partial(tables.ranges_of, document, family)
+            of_row = partial(exact.row, device, GEMM, family, size, found=found, seconds=arguments.seconds, seed=seed)
+            yield Unit("rows", head, of_row)
+    for family in families[: len(dtypes)]:
+        if "invariant" in parts:
+            of_pair = partial(tables.invariant, device, GEMM, family, arguments.table_seconds, seed)
+            yield Unit("invariant", tables.head(family), of_pair)
+        for variant in GEMM.usable_variants(family.largest, device.model.limits) if "at_launch" in parts else ():
+            of_variant = partial(launches.at_launch, device, GEMM, family, variant.name)
+            yield Unit("at_launch", {**tables.head(family), "variant": variant.name}, of_variant)
+        if "trace" in parts:
+            found = partial(tables.ranges_of, document, family)
+            of_trace = partial(trace.trace, device, family, found, arguments.calls, seed)
+            yield Unit("trace", {**tables.head(family), "calls": arguments.calls, "seed": seed}, of_trace)
+
+
+def family_of(n: int, k: int, dtype: str, largest: int) -> Family:
+    """Any number of rows up to `largest` of one product."""
+    return Family.of(GEMM, {"m": (1, largest), "n": n, "k": k}, dtype)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class DeclaredKernel:
     flags: tuple[str, ...] = ()
     include_folders: tuple[Path, ...] = ()
     launch_axes: tuple[str, ...] = ()  # those whose size may come with the launch, in variants that take it
+    largest_at_launch: Mapping[str, int] = field(default_factory=dict)  # that launchers are made for, in place of 8,192
+    grid_axes: tuple[str, ...] = ()  # of them, those that sources leave to the grid: they know only that it is above 1
     row_axis: str = ""  # a result's rows: each depends on the same row of the arrays with that axis, and on all others
     packed: str = ""  # the input that the option `packed_b` says stays the same
     # Related kernels, whose configurations rank in nearly the same order as for the problem; the most similar first.

@@ -86,8 +86,7 @@ class Family:
 
     def at(self, size: int) -> Problem:
         """The family's problem of that size, which may be beyond its range."""
-        axes = tuple((axis, size if axis == self.axis else extent) for axis, extent in self.largest.axes)
-        return replace(self.largest, axes=axes)
+        return self.largest.with_size(self.axis, size)
 
     def exact(self, size: int) -> Problem:
         """The same with all of its shape compiled in."""

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 FORMER = Path(__file__).parent / "former_sources.txt"
-"""Hashes of version 38fc7d8, which took them over the text; made by tools/former_sources.py, gone with release 1.0."""
+"""Hashes of version 38fc7d8, which took them over the text, and of sources with the same code since.
+
+Made by tools/former_sources.py, gone with release 1.0.
+"""
 
 PREFIX = 16
 """Hexadecimal digits of a hash in that file: enough to tell some hundred sources apart."""
@@ -49,14 +52,14 @@ def text_hash(source: str) -> str:
 
 
 class Former(NamedTuple):
-    """A source of version 38fc7d8: today's hash of it, and whether its machine code is unchanged."""
+    """An earlier source: today's hash of it, and whether its machine code is unchanged."""
 
     now: str
     is_same: bool
 
 
 def former(stated: str) -> Former | None:
-    """The former source with that hash; None where version 38fc7d8 had no such source."""
+    """The former source with that hash; None where there was none."""
     return _former_sources().get(stated[:PREFIX])
 
 

@@ -234,7 +234,7 @@ class Kernel(DeclaredKernel):
         REAL and REAL_BYTES, for half types REAL_IS_<DTYPE>; SHAPE_<AXIS> of the stated shape; one per option (flags as
         0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, a constexpr named as an
         axis has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for
-        the function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh).
+        the function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh); 2 if the grid has it.
         """
         macros = real_macros(problem.dtype)
         if self.is_triton:
@@ -242,7 +242,8 @@ class Kernel(DeclaredKernel):
         macros |= {f"SHAPE_{axis.upper()}": str(size) for axis, size in problem.stated_shape.items()}
         if problem.at_launch:
             axis = problem.at_launch.upper()
-            macros |= {f"SHAPE_{axis}": "size_at_launch()", f"{axis}_AT_LAUNCH": "1"}
+            size = "2" if problem.at_launch in self.grid_axes else "size_at_launch()"
+            macros |= {f"SHAPE_{axis}": size, f"{axis}_AT_LAUNCH": "1"}
             macros["AT_LAUNCH"] = f"{entry or self.entry}_param_{len(self.parameters)}"  # its name in PTX
         for name, value in problem.option_items:
             if isinstance(value, bool):

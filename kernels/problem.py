@@ -125,6 +125,17 @@ class Problem:
         """The stated shape as commands and addresses have it: `m=4,n=5,k=6,batch=2`."""
         return ",".join(f"{axis}={size}" for axis, size in self.stated_shape.items())
 
+    def with_size(self, axis: str, size: int) -> Problem:
+        """The same with another size of that axis."""
+        axes = tuple((name, size if name == axis else extent) for name, extent in self.axes)
+        chosen = {name: extent for name, extent in self.chosen_axes if name != axis}
+        sizes = dict(axes) | chosen
+        for one in self.optional_axes:
+            if one.name == axis and size != one.default(sizes, self.options):
+                chosen[axis] = size
+        ordered = tuple((one.name, chosen[one.name]) for one in self.optional_axes if one.name in chosen)
+        return replace(self, axes=axes, chosen_axes=ordered)
+
     def as_json(self) -> dict[str, object]:
         """A plain dictionary; `canonical` is its text."""
         stated: dict[str, object] = {

@@ -169,6 +169,12 @@ class Variant:
     is_sound_at_launch: Callable[[Values, Problem, Limits], bool] = lambda _values, _problem, _limits: True
     doc: str = ""
 
+    def workspace_at_once(self, values: Values, problem: Problem) -> int:
+        """Bytes of the workspace that launches of the problem take: that of the largest panel where it is cut."""
+        if problem.at_launch and 0 < self.most_at_once < problem.shape[problem.at_launch]:
+            problem = problem.with_size(problem.at_launch, self.most_at_once)
+        return self.workspace_bytes(values, problem)
+
     def runs_on(self, limits: Limits) -> bool:
         """Whether the device has what it requires; a compute capability only counts where PTX runs."""
         if not self.requires <= limits.features:

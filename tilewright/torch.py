@@ -13,6 +13,7 @@ from tilewright.tuner.pytorch.softmax import softmax
 
 
 _LATER = {
+    "release": "tilewright.tuner.runtime.memory.scratch",
     "record": "tilewright.tuner.pytorch.recording",
     "accelerate": "tilewright.tuner.pytorch.acceleration.accelerate",
     "Acceleration": "tilewright.tuner.pytorch.acceleration.result",
@@ -48,6 +49,7 @@ __all__ = [
     "on",
     "prepare",
     "record",
+    "release",
     "rms_norm",
     "scaled_dot_product_attention",
     "softmax",

@@ -6,7 +6,8 @@ Run it after the last change of a source, with the environment of `make test` (N
 
 A source whose tokens differ from today's is compiled both ways, for problems of every dtype and of several options;
 it is the same if each cubin runs the same code. What is not is left out, which makes results with it stale, unless
-`--corrected` says that it was faulty: then its configurations and times are predictions.
+`--corrected` says that it was faulty: then its configurations and times are predictions. With `--moved COMMIT` the rows
+stay, and the hash of the code of each source that has changed since, and makes the same machine code, is added.
 """
 
 from __future__ import annotations
@@ -63,12 +64,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", default=BASE, help="the commit whose results are out there")
     parser.add_argument("--corrected", action="append", default=[], help="a variant whose source was faulty")
+    parser.add_argument("--moved", metavar="COMMIT", help="only follow what has changed since that commit")
     parser.add_argument("--kernel", action="append", default=[], help="only its rows; those of others stay")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", arguments.base, "kernels"], check=True, capture_output=True).stdout
+        base = arguments.moved or arguments.base
+        archive = subprocess.run(["git", "archive", base, "kernels"], check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
+        if arguments.moved:
+            kernels = [k for k in catalogue().kernels() if not arguments.kernel or k.name in arguments.kernel]
+            _follow([move for kernel in kernels for move in _moves(kernel, Path(folder) / "kernels")])
+            return
         rows: dict[str, None] = {}
         others = {
             digest
@@ -85,6 +92,30 @@ def main() -> None:
                 rows[row] = None
     FORMER.write_text(HEADER.format(base=arguments.base) + "".join(f"{row}\n" for row in sorted(rows)), "utf-8")
     print(f"{FORMER}: {len(rows)} sources")
+
+
+def _follow(moves: list[tuple[str, str]]) -> None:
+    """Has the rows of the file point at today's sources, with a row for each earlier one that makes the same code."""
+    text = FORMER.read_text("utf-8")
+    for then, now in moves:
+        text = text.replace(then, now)
+    header, rows = text.splitlines()[:2], text.splitlines()[2:]
+    rows += [f"same {then[:PREFIX]} {now}" for then, now in moves]
+    FORMER.write_text("\n".join([*header, *sorted(dict.fromkeys(rows)), ""]), "utf-8")
+    print(f"{FORMER}: {len(moves)} sources moved")
+
+
+def _moves(kernel: Kernel, then_folder: Path) -> Iterator[tuple[str, str]]:
+    """The hashes, then and now, of sources whose code changed and whose machine code did not."""
+    of_file: dict[str, list[Variant]] = {}
+    for variant in kernel.variants:
+        of_file.setdefault(variant.source, []).append(variant)
+    for name, variants in of_file.items():
+        path = then_folder / kernel.folder.name / name
+        text = resolved(path, (then_folder, then_folder / "include")) if path.is_file() else ""
+        then, now = code_hash(text, kernel.flags), kernel.source_hash(variants[0].name)
+        if text and then != now and all(_compiles_alike(kernel, v, text) for v in variants):
+            yield then, now
 
 
 def _rows(kernel: Kernel, then_folder: Path, corrected: set[str]) -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from tilewright.kernels.conv2d.shape import is_nhwc, out_channels, out_extents, product
+from tilewright.kernels.conv2d.shape import is_nhwc, out_channels, out_extents, product, takes_batch
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+from tilewright.kernels.variant import always
 
 MOST_UNROLLED = 1024  # multiplications and loads of a thread of `depthwise`: each is an instruction
 MOST_OUTPUTS = 64  # of a thread of `depthwise`, each in a register
@@ -60,7 +61,9 @@ def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
 
 def on_product(constraint: Constraint) -> Constraint:
     """A constraint of gemm's on the product inside."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(c, product(p), d))
+    return Constraint(
+        constraint.name, lambda c, p, d: constraint.holds(c, product(p), d), is_thrift=constraint.is_thrift
+    )
 
 
 def launch_depthwise(c: Values, p: Problem) -> Launch:
@@ -100,6 +103,8 @@ DIRECT = Variant(
     source="direct.cu",
     launch=launch_direct,
     parameters=(powers_of_two("THREADS", 32, 1024, default=256, doc="threads of a block"),),
+    takes_size=takes_batch,
+    is_batch_invariant=always,
 )
 
 IMPLICIT_GEMM = Variant(
@@ -120,6 +125,8 @@ IMPLICIT_GEMM = Variant(
     ),
     static_shared_bytes=shared_bytes_implicit_gemm,
     supports=lambda p: not is_depthwise(p),
+    takes_size=takes_batch,
+    is_batch_invariant=always,
 )
 
 DEPTHWISE = Variant(
@@ -138,4 +145,6 @@ DEPTHWISE = Variant(
         Constraint("runs fit the output and the registers", runs_fit),
     ),
     supports=is_depthwise,
+    takes_size=takes_batch,
+    is_batch_invariant=always,
 )

@@ -27,7 +27,8 @@ constexpr unsigned VECTORS = OUT_CHANNELS / VECTOR_WIDTH;
 constexpr unsigned SPAN = (RUN_W - 1) * STRIDE_W + DILATION_W * (KERNEL_W - 1) + 1;   // columns of X under a run
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y) {
+conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
+       SIZE_PARAMETER) {
   static_assert(VECTOR_WIDTH == 1 || (IS_NHWC && FILTERS == 1 && CHANNELS % VECTOR_WIDTH == 0), "vectors of channels");
   const size_t number = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
   if (number >= static_cast<size_t>(IMAGES) * RUNS_H * RUNS_W * VECTORS) return;

@@ -12,7 +12,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y) {
+conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
+       SIZE_PARAMETER) {
   constexpr unsigned DEPTH = DEPTHWISE ? 1 : CHANNELS;   // channels that a filter sees
   const size_t element = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
   if (element >= static_cast<size_t>(M) * OUT_CHANNELS) return;

@@ -12,7 +12,8 @@
 #include "fma/wpt.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y) {
+conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
+       SIZE_PARAMETER) {
   const Origin origin = tile_origin(blockIdx.x);
   const Patch patch(threadIdx.x);
   REAL sum[WPT_M][WPT_N] = {};

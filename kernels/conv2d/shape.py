@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from tilewright.kernels.axes import OptionalAxis, Options, Sizes
@@ -143,7 +144,13 @@ def product(p: Problem) -> Problem:
     height, width = out_extents(p)
     sizes = {"m": p.shape["batch"] * height * width, "n": p.shape["filters"], "k": terms(p) - 1}
     options = {"trans_a": not is_nhwc(p), "trans_b": True, "accuracy": p.options["accuracy"]}
-    return gemm.KERNEL.problem(sizes, p.dtype, options)
+    inside = gemm.KERNEL.problem(sizes, p.dtype, options)
+    return replace(inside, at_launch="m") if p.at_launch else inside
+
+
+def takes_batch(p: Problem) -> bool:
+    """Whether the number of images may come with the launch: with NCHW it is in the distance of channels inside."""
+    return p.at_launch == "batch" and is_nhwc(p)
 
 
 def of_pixels(m: int, n: int, k: int) -> dict[str, int]:

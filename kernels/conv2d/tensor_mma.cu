@@ -22,7 +22,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, MIN_BLOCKS)
 conv2d(const REAL* __restrict__ X, const REAL* __restrict__ W, const REAL* __restrict__ b, REAL* __restrict__ Y
-       WORKSPACE_PARAMETER) {
+       SIZE_PARAMETER WORKSPACE_PARAMETER) {
   extern __shared__ __align__(128) REAL shared[];
   compute_block(X, W, Epilogue{b, Y}, shared, workspace);
 }

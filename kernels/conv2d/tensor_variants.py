@@ -28,7 +28,9 @@ def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Pr
 
 def constraint_on_product(constraint: Constraint) -> Constraint:
     """The same constraint on the product inside."""
-    return Constraint(constraint.name, lambda c, p, d: constraint.holds(c, product(p), d))
+    return Constraint(
+        constraint.name, lambda c, p, d: constraint.holds(c, product(p), d), is_thrift=constraint.is_thrift
+    )
 
 
 def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
@@ -69,6 +71,8 @@ def convolving(variant: Variant, doc: str, admits: Callable[[Problem], bool] = i
         ),
         static_shared_bytes=on_product(variant.static_shared_bytes),
         workspace_bytes=on_product(variant.workspace_bytes),
+        takes_size=lambda p: variant.takes_size(product(p)),
+        is_sound_at_launch=lambda c, p, d: variant.is_sound_at_launch(c, product(p), d),
         supports=lambda p: admits(p) and variant.supports(product(p)),
         has_room=lambda p, d: variant.has_room(product(p), d),
         start=lambda p, d: variant.start(product(p), d),
@@ -77,7 +81,8 @@ def convolving(variant: Variant, doc: str, admits: Callable[[Problem], bool] = i
 
 def pointwise(variant: Variant, doc: str, name: str, source: str) -> Variant:
     """The same where the images are a matrix as they are stored."""
-    return replace(convolving(variant, doc, is_matrix_product), name=name, source=source)
+    of_matrix = convolving(variant, doc, is_matrix_product)
+    return replace(of_matrix, name=name, source=source, takes_size=lambda _p: False, most_at_once=0)
 
 
 TENSOR3XTF32 = convolving(mma.TENSOR3XTF32, "FP32 accuracy on tensor cores, patches copied from the images directly.")

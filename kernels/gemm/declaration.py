@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
-from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of, strides_of, takes_rows
+from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of, strides_of, takes_rows_or_batch
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
@@ -70,9 +70,10 @@ PACKED_B = Option(
 
 
 def launch_naive(c: Values, p: Problem) -> Launch:
-    """A thread an element, all blocks of a matrix along x; y is the batch, or walks through it."""
+    """A thread an element, all blocks of a matrix along x; y is the batch, or walks through one that is compiled in."""
     blocks = ceil_div(p.shape["n"], c.BLOCK_X) * ceil_div(p.shape["m"], c.BLOCK_Y)
-    return Launch((blocks, min(p.shape["batch"], MOST_BLOCKS_Y), 1), (c.BLOCK_X, c.BLOCK_Y, 1))
+    most = p.shape["batch"] if p.at_launch else MOST_BLOCKS_Y
+    return Launch((blocks, min(p.shape["batch"], most), 1), (c.BLOCK_X, c.BLOCK_Y, 1))
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
@@ -160,7 +161,7 @@ NAIVE = Variant(
         powers_of_two("BLOCK_Y", 1, 64, default=8, doc="rows of C in a block"),
     ),
     constraints=(Constraint("a block is whole warps", lambda c, _p, _d: c.BLOCK_X * c.BLOCK_Y % 32 == 0),),
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_batch_invariant=always,
 )
 
@@ -172,7 +173,7 @@ TILED = Variant(
     launch=launch_tiled,
     parameters=(choice("TILE_WIDTH", 4, 8, 16, 24, 32, default=16, doc="rows and columns of a tile"),),
     static_shared_bytes=shared_bytes_tiled,
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_batch_invariant=always,
 )
 
@@ -201,7 +202,7 @@ WPT = Variant(
     ),
     static_shared_bytes=shared_bytes_wpt,
     supports=lambda p: not p.is_half,
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_batch_invariant=always,
 )
 
@@ -260,7 +261,9 @@ KERNEL = Kernel(
     doc="C = alpha op(A) op(B) + beta C, row-major; op transposes where the option says so; also views, and batches.",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
-    launch_axes=("m",),
+    launch_axes=("m", "batch"),
+    largest_at_launch={"batch": 256},
+    grid_axes=("batch",),
     row_axis="m",
     optional_axes=OPTIONAL_AXES,
     posed_by=posed_by,

@@ -27,13 +27,18 @@ def stored_rows(matrix: str, sizes: Sizes, options: Options) -> tuple[int, int]:
 def shape_of(matrix: str, p: Problem) -> tuple[int, ...]:
     """A matrix as it is stored; with a batch, that many of them."""
     rows = stored_rows(matrix, p.shape, p.options)
-    return rows if p.shape["batch"] == 1 else (p.shape["batch"], *rows)
+    return (p.shape["batch"], *rows) if has_batch(p) else rows
 
 
 def strides_of(matrix: str, p: Problem) -> tuple[int, ...]:
     """Elements from a row to the next, and from one element to the next; a batch puts those between matrices first."""
     within = (p.shape[f"ld{matrix}"], 1)
-    return within if p.shape["batch"] == 1 else (p.shape[f"stride_{matrix}"], *within)
+    return (p.shape[f"stride_{matrix}"], *within) if has_batch(p) else within
+
+
+def has_batch(p: Problem) -> bool:
+    """Whether there are several products; where their number comes with the launch, also if it is one."""
+    return p.shape["batch"] > 1 or p.at_launch == "batch"
 
 
 @lru_cache(maxsize=256)
@@ -50,6 +55,11 @@ def row_divisors(p: Problem) -> tuple[int, int, int]:
 def takes_rows(p: Problem) -> bool:
     """Whether m may come with the launch: A is not transposed (its pitch would vary), and there is no batch."""
     return p.at_launch == "m" and not p.options["trans_a"] and p.shape["batch"] == 1
+
+
+def takes_rows_or_batch(p: Problem) -> bool:
+    """Whether m may come with the launch, or the batch, of which such a source has only its number in the grid."""
+    return takes_rows(p) or p.at_launch == "batch"
 
 
 def counters_fit(count: int) -> bool:

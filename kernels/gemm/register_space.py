@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, row_divisors, takes_rows
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, row_divisors, takes_rows_or_batch
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
@@ -282,7 +282,7 @@ REGISTER = Variant(
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_batch_invariant=lambda c, _p: not crosses(c),
     is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, takes_rows
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, takes_rows_or_batch
 from tilewright.kernels.gemm.tensor_mma_space import (
     admitted_registers,
     cluster,
@@ -257,7 +257,7 @@ TENSOR_FP64 = Variant(
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_batch_invariant=lambda c, _p: c.BLOCKS == 0,
     is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tilewright.kernels.dtypes import HALF
-from tilewright.kernels.gemm.layout import counter_bytes, takes_rows
+from tilewright.kernels.gemm.layout import counter_bytes, takes_rows_or_batch
 from tilewright.kernels.gemm.tensor_fp64_space import (
     TENSOR_FP64,
     block_is_of_use,
@@ -145,7 +145,7 @@ TENSOR_HALF = Variant(
     ),
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_batch_invariant=lambda c, _p: c.BLOCKS == 0,
     is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, stored_rows, takes_rows
+from tilewright.kernels.gemm.layout import counter_bytes, counters_fit, stored_rows, takes_rows_or_batch
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Parameter, Values, choice, powers_of_two
@@ -267,7 +267,7 @@ TENSOR3XTF32 = Variant(
     constraints=CONSTRAINTS,
     static_shared_bytes=static_shared_bytes,
     workspace_bytes=workspace_bytes,
-    takes_size=takes_rows,
+    takes_size=takes_rows_or_batch,
     is_sound_at_launch=is_sound_at_launch,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),

@@ -15,7 +15,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
+     SIZE_PARAMETER) {
   constexpr unsigned WARPS = BLOCK / 32;
   constexpr unsigned STEPS = UNROLL;   // nvcc expands no macro in a pragma
   __shared__ Sum warp_sums[WARPS];

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemv.reference import gemv_reference, terms
-from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart
+from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart, takes_rows
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import always
 
 
 def rows_to_blocks(p: Problem, rows_per_block: int, threads: int) -> Launch:
@@ -65,6 +66,8 @@ NAIVE = Variant(
     source="naive.cu",
     launch=launch_naive,
     parameters=(powers_of_two("BLOCK", 32, 1024, default=128, doc="rows, and threads, of a block"),),
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 WARP = Variant(
@@ -78,10 +81,12 @@ WARP = Variant(
         powers_of_two("UNROLL", 1, 8, default=4, doc="steps along a row whose loads are in flight together"),
     ),
     constraints=(
-        Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.WARPS * c.ROWS_PER_WARP, p)),
+        Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.WARPS * c.ROWS_PER_WARP, p), is_thrift=True),
         Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(32, 1, c, p)),
     ),
     supports=rows_lie_apart,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 BLOCK = Variant(
@@ -96,6 +101,8 @@ BLOCK = Variant(
     constraints=(Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(c.BLOCK, 1, c, p)),),
     static_shared_bytes=lambda c, p: c.BLOCK // 32 * p.sum_bytes,
     supports=rows_lie_apart,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 VECTORIZED = Variant(
@@ -110,12 +117,13 @@ VECTORIZED = Variant(
         powers_of_two("UNROLL", 1, 8, default=4, doc="vectors of A that a thread has in flight"),
     ),
     constraints=(
-        Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.ROWS_PER_BLOCK, p)),
+        Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.ROWS_PER_BLOCK, p), is_thrift=True),
         Constraint(COLUMNS_LAST, columns_last_vectorized),
         Constraint("eight elements in one load are of 2 bytes", lambda c, p, _d: c.VECTOR_WIDTH <= 4 or p.is_half),
     ),
     static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.sum_bytes,
     supports=rows_lie_apart,
+    takes_size=takes_rows,
 )
 
 
@@ -141,6 +149,7 @@ KERNEL = Kernel(
     doc="y = alpha op(A) x + beta y, A row-major.",
     folder=Path(__file__).parent,
     axes=("m", "n"),
+    launch_axes=("m",),
     row_axis="m",
     dtypes=("float32", "float64", *HALF),
     options=(

@@ -11,7 +11,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
+     SIZE_PARAMETER) {
   const unsigned row = blockIdx.x * BLOCK + threadIdx.x;
   if (row >= M) return;
   const REAL* a = TRANS_A ? A + row : row_of(A, row);

@@ -1,5 +1,6 @@
 // The problem: y = alpha op(A) x + beta y, op(A) of m rows and n columns, baked in as constants.
 #pragma once
+#include "common/at_launch.cuh"
 #include "common/real.cuh"
 
 #ifndef SHAPE_M
@@ -14,7 +15,11 @@
 #endif
 
 // Unsigned: an axis may be 2^31 - 1, and the last stride over it then ends beyond a signed int.
+#ifdef M_AT_LAUNCH
+#define M SHAPE_M
+#else
 [[maybe_unused]] constexpr unsigned M = SHAPE_M;   // a grid of m blocks need not look
+#endif
 constexpr unsigned N = SHAPE_N;
 
 // Where row `row` of A starts, A stored (m, n).

@@ -40,7 +40,11 @@ constexpr unsigned ALIGNED = alignof(Vector) / REAL_BYTES;   // a Vector may sta
 constexpr unsigned PERIOD = ALIGNED / tw::gcd(N, ALIGNED);
 constexpr unsigned STRIDE = ROWS > 1 && PERIOD > TEAMS ? PERIOD : TEAMS;   // between the rows of a team
 constexpr unsigned PHASES = STRIDE / TEAMS;                                // blocks whose rows interleave
+#ifdef M_AT_LAUNCH
+constexpr unsigned ROW_BLOCKS = 0;   // whatever their number, counters have their own place
+#else
 constexpr unsigned ROW_BLOCKS = (M - 1) / (ROWS * STRIDE) * PHASES + PHASES;
+#endif
 // A part is a whole number of 128-byte lines, where rows are aligned.
 constexpr unsigned LINE = 128 / (VECTOR_WIDTH * REAL_BYTES);
 constexpr unsigned PART = SPLIT == 1 ? N / VECTOR_WIDTH : ((N / VECTOR_WIDTH + SPLIT - 1) / SPLIT + LINE - 1) / LINE * LINE;
@@ -146,7 +150,7 @@ __device__ __forceinline__ void multiply(
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
-     WORKSPACE_PARAMETER) {
+     SIZE_PARAMETER WORKSPACE_PARAMETER) {
   const unsigned thread = threadIdx.x % THREADS_PER_ROW, team = threadIdx.x / THREADS_PER_ROW;
   const unsigned block = blockIdx.x / SPLIT, part = blockIdx.x % SPLIT;
   const unsigned first = block / PHASES * (ROWS * STRIDE) + block % PHASES * TEAMS;

@@ -86,7 +86,8 @@ __device__ __forceinline__ Sum part_of_row(const REAL* a, const REAL* x, unsigne
 }
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS * ROWS_PER_BLOCK)
-gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
+     SIZE_PARAMETER) {
   __shared__ Sum warp_sums[ROWS_PER_BLOCK][WARPS_PER_ROW];
   const unsigned thread = threadIdx.x % ROW_THREADS, slot = threadIdx.x / ROW_THREADS;
   const unsigned row = blockIdx.x * ROWS_PER_BLOCK + slot;

@@ -18,7 +18,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y) {
+gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
+     SIZE_PARAMETER) {
   constexpr unsigned STEPS = UNROLL;   // nvcc expands no macro in a pragma
   const unsigned lane = threadIdx.x % 32;
   const unsigned row0 = (blockIdx.x * WARPS + threadIdx.x / 32) * ROWS_PER_WARP;

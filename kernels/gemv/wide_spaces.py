@@ -7,6 +7,7 @@ import math
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 
 WARP = 32
 SMALLEST_SPLIT_BLOCK, SMALLEST_COLUMNS_BLOCK = 4 * WARP, 2 * WARP
@@ -23,11 +24,17 @@ def rows_lie_apart(p: Problem) -> bool:
     return not p.options["trans_a"] or p.shape["m"] == 1 or p.shape["n"] == 1
 
 
+def takes_rows(p: Problem) -> bool:
+    """Whether m may come with the launch: A is not transposed, whose pitch would vary."""
+    return p.at_launch == "m" and not p.options["trans_a"]
+
+
 def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
     """A counter for each group of SPLIT blocks, and each block's sums of so many outputs; as split.cuh lays it out."""
     if c.SPLIT == 1:
         return 0
-    return ceil_div(4 * groups, 16) * 16 + groups * c.SPLIT * outputs * p.sum_bytes
+    counters = SHARED_COUNTER_BYTES if p.at_launch else ceil_div(4 * groups, 16) * 16
+    return counters + groups * c.SPLIT * outputs * p.sum_bytes
 
 
 def with_arrival(sums: int, c: Values, p: Problem) -> int:
@@ -130,6 +137,11 @@ def split_of_use(c: Values, p: Problem, d: Limits) -> bool:
     return c.SPLIT == 1 or (teams(c) == 1 and split_is_of_use(row_blocks(c, p) * c.SPLIT, c, d))
 
 
+def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether a row that is split has a team alone, and counters have room, whatever the rows."""
+    return c.SPLIT == 1 or (teams(c) == 1 and 4 * row_blocks(c, p) <= SHARED_COUNTER_BYTES)
+
+
 SPLIT = Variant(
     name="split",
     doc="Teams of any size, several rows each; few and long rows split over several blocks.",
@@ -149,13 +161,15 @@ SPLIT = Variant(
         Constraint("at most 128 bytes of a thread are in flight", split_in_flight),
         Constraint("no half of threads, steps and parts takes the row", row_lasts),
         Constraint("a team reads whole lines", team_reads_lines),
-        Constraint("no half of the rows covers them", rows_last),
-        Constraint("splitting rows serves the device", split_of_use),
+        Constraint("no half of the rows covers them", rows_last, is_thrift=True),
+        Constraint("splitting rows serves the device", split_of_use, is_thrift=True),
         Constraint("registers suffice by estimate", split_registers_suffice),
     ),
     static_shared_bytes=split_shared_bytes,
     workspace_bytes=split_workspace_bytes,
     supports=rows_lie_apart,
+    takes_size=takes_rows,
+    is_sound_at_launch=is_sound_at_launch,
 )
 
 

@@ -9,23 +9,26 @@ from tilewright.kernels.kernel import Kernel, Launch, Option, Tensor, Variant, c
 from tilewright.kernels.linear_quantized.held_space import HELD
 from tilewright.kernels.linear_quantized.reference import (
     GROUP,
+    MOST_ROWS,
     bits,
     linear_quantized_reference,
     random_weights,
     scales_shape,
+    takes_rows,
     weights_shape,
 )
 from tilewright.kernels.linear_quantized.streamed_sm90_space import STREAMED_SM90
 from tilewright.kernels.linear_quantized.streamed_space import STREAMED
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
+from tilewright.kernels.variant import always
 
-MOST_ROWS = 64  # of X: with more, dequantising once and calling gemm is faster
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8  # of W and of X, in a product of a warp
 MOST_HELD = 160  # registers for sums and weights under way; with addresses and X they suffice for 255
 RESERVED_REGISTERS = 48
 SCALE_REGISTERS, STEP_TERMS = 2, 16  # of a row's scale and zero; of a step of X, of eight of its rows
 MOST_COLUMNS_HELD = 2  # eights of rows of X, up to which it is read ahead
+COLUMNS_AT_LAUNCH = 2
 
 
 def fault(p: Problem) -> tuple[str, str] | None:
@@ -35,6 +38,11 @@ def fault(p: Problem) -> tuple[str, str] | None:
     if p.shape["k"] % GROUP:
         return "k", f"must be a multiple of {GROUP}, the length of a group"
     return None
+
+
+def columns(p: Problem) -> int:
+    """Eights of rows of X of a block of `tensor`: all of them, but where their number comes with the launch."""
+    return COLUMNS_AT_LAUNCH if p.at_launch else ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
 
 
 def launch_rows(c: Values, p: Problem) -> Launch:
@@ -70,23 +78,29 @@ ROWS = Variant(
         Constraint(
             "no block of half as many rows covers them", lambda c, p, _d: 2 * max(1, p.shape["n"]) > c.ROWS_PER_BLOCK
         ),
-        Constraint("half the columns would not do", lambda c, p, _d: c.COLUMNS == 1 or p.shape["m"] > c.COLUMNS // 2),
+        Constraint(
+            "half the columns would not do",
+            lambda c, p, _d: c.COLUMNS == 1 or p.shape["m"] > c.COLUMNS // 2,
+            is_thrift=True,
+        ),
         Constraint("every thread and load in flight has weights", threads_have_loads),
     ),
     static_shared_bytes=lambda c, _p: 4 * c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * c.COLUMNS,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 
 def launch_tensor(c: Values, p: Problem) -> Launch:
-    """A block 16 * ROWS rows of W, its warps sharing k."""
-    return Launch(
-        (ceil_div(p.shape["n"], FRAGMENT_ROWS * c.ROWS), 1, 1), (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p)
-    )
+    """A block 16 * ROWS rows of W, its warps sharing k; rows of X along y where one block does not have them all."""
+    rows_w, rows_x = FRAGMENT_ROWS * c.ROWS, FRAGMENT_COLUMNS * columns(p)
+    grid = (ceil_div(p.shape["n"], rows_w), ceil_div(p.shape["m"], rows_x), 1)
+    return Launch(grid, (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p))
 
 
 def lane_sums(c: Values, p: Problem) -> int:
     """Sums that a thread holds."""
-    return c.ROWS * ceil_div(p.shape["m"], FRAGMENT_COLUMNS) * 4
+    return c.ROWS * columns(p) * 4
 
 
 def shared_bytes_tensor(c: Values, p: Problem) -> int:
@@ -96,8 +110,8 @@ def shared_bytes_tensor(c: Values, p: Problem) -> int:
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Whether sums, those of a group, and the weights in flight fit a thread, by estimate."""
-    columns = ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
-    step = 2 * c.ROWS * (bits(p) + SCALE_REGISTERS) + (STEP_TERMS * columns if columns <= MOST_COLUMNS_HELD else 0)
+    held_ahead = columns(p) if columns(p) <= MOST_COLUMNS_HELD else 0
+    step = 2 * c.ROWS * (bits(p) + SCALE_REGISTERS) + STEP_TERMS * held_ahead
     held = 2 * lane_sums(c, p) + c.UNROLL * step
     threads = 32 * c.WARPS
     return held <= MOST_HELD and held + RESERVED_REGISTERS <= d.registers_per_multiprocessor // threads
@@ -126,6 +140,8 @@ TENSOR = Variant(
     ),
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
+    takes_size=takes_rows,
+    is_batch_invariant=always,
 )
 
 
@@ -148,6 +164,8 @@ KERNEL = Kernel(
     doc="Y = X dequantised(W)ᵀ for few rows: X (m, k), W (n, k) whole numbers of 8 or 4 bits with scales S, Y (m, n).",
     folder=Path(__file__).parent,
     axes=("m", "n", "k"),
+    launch_axes=("m",),
+    largest_at_launch={"m": MOST_ROWS},
     row_axis="m",
     dtypes=HALF,
     options=(

@@ -5,6 +5,7 @@
 // zero is 0. Of 4 bits, two in a byte, that of the even k in its lower half: q from 0 to 15, zero is 8 or a number from
 // S, the second of each pair there.
 #pragma once
+#include "common/at_launch.cuh"
 #include "common/integers.cuh"
 #include "common/real.cuh"
 
@@ -26,7 +27,12 @@ typedef unsigned char Weight;
 #define ZEROS 0
 #endif
 
-constexpr unsigned M = SHAPE_M, N = SHAPE_N, K = SHAPE_K;
+#ifdef M_AT_LAUNCH
+#define M SHAPE_M
+#else
+constexpr unsigned M = SHAPE_M;
+#endif
+constexpr unsigned N = SHAPE_N, K = SHAPE_K;
 #ifdef GROUP_ROW
 constexpr unsigned GROUP = K;
 #else

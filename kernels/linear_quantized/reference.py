@@ -14,8 +14,16 @@ from tilewright.kernels.problem import Problem
 GROUP = 128
 """Neighbours along k that share a scale, where not all of a row do."""
 
+MOST_ROWS = 64
+"""Rows of X: with more, dequantising once and calling gemm is faster."""
+
 MIDDLE = 8
 """The zero point of weights of 4 bits that have none of their own."""
+
+
+def takes_rows(p: Problem) -> bool:
+    """Whether m comes with the launch."""
+    return p.at_launch == "m"
 
 
 def bits(p: Problem) -> int:

@@ -61,7 +61,8 @@ __device__ __forceinline__ void add_load(
 
 extern "C" __global__ void __launch_bounds__(ROW_THREADS * ROWS_PER_BLOCK)
 linear_quantized(
-    const REAL* __restrict__ X, const Weight* __restrict__ W, const REAL* __restrict__ S, REAL* __restrict__ Y) {
+    const REAL* __restrict__ X, const Weight* __restrict__ W, const REAL* __restrict__ S, REAL* __restrict__ Y
+    SIZE_PARAMETER) {
   __shared__ float warp_sums[ROWS_PER_BLOCK][WARPS_PER_ROW][COLUMNS];
   const unsigned thread = threadIdx.x % ROW_THREADS, slot = threadIdx.x / ROW_THREADS;
   const unsigned nominal = blockIdx.x * ROWS_PER_BLOCK + slot, row = tw::min(nominal, N - 1);

@@ -7,7 +7,7 @@
 // tile are best. A warp has a ring of its own in shared memory, of DEPTH stages of UNROLL steps of 128 k, which its lanes
 // fill and read without waiting for other warps. Few stages are best too: with much under way, what is multiplied first
 // comes late. Sums of a group are multiplied by its scale in float32; those of the warps are added up in a fixed order.
-//   block (32 * WARPS_K * WARPS_N), grid (ceil(tiles / ROUNDS) * SPLIT, DIVIDE)
+//   block (32 * WARPS_K * WARPS_N), grid (ceil(tiles / ROUNDS) * SPLIT, DIVIDE; with rows at launch as many as they take)
 #include "hmma/element.cuh"
 #include "problem.cuh"
 
@@ -81,7 +81,8 @@ __device__ __forceinline__ void multiply_stage(Sums& sum, const uint4* stage, un
 #define IN_CLUSTERS
 #endif
 extern "C" __global__ void __launch_bounds__(THREADS, 1) IN_CLUSTERS linear_quantized(
-    const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y) {
+    const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y
+    SIZE_PARAMETER) {
   extern __shared__ uint4 shared[];   // X, sums of two tiles or those of the only one in the rings' place, rings
   float* const sums = reinterpret_cast<float*>(shared + X_QUADS);
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = SPLIT > 1 ? cluster_ctarank() : 0;

@@ -41,8 +41,13 @@ constexpr unsigned LINE = K / (8 / BITS), STEP_BYTES = STEP * BITS / 8;   // byt
 constexpr unsigned SCALES = GROUPS == 1 ? 1 + ZEROS : UNROLL * (1 + ZEROS), SCALE_BYTES = SCALES == 1 ? 4 : 2 * SCALES;
 constexpr unsigned STEP_WEIGHTS = 2 * ROWS * STEP_LOADS * 32;   // of a warp, of 16 bytes
 constexpr unsigned WEIGHT_BYTES = UNROLL * STEP_WEIGHTS * 16, STAGE_BYTES = WEIGHT_BYTES + 16 * ROWS * SCALE_BYTES;
-constexpr unsigned COLUMNS = tw::ceil_div(tw::ceil_div(M, 8u), unsigned{DIVIDE});   // of a block: 8 rows of X each
-constexpr unsigned M_ROWS = tw::min(M, 8 * COLUMNS), X_ROWS = COLUMNS == 1 ? M_ROWS : 8 * COLUMNS;
+#ifdef M_AT_LAUNCH
+constexpr unsigned MOST_M = 64;   // rows that are divided by DIVIDE; blocks along y have as many of what there are
+#else
+constexpr unsigned MOST_M = M;
+#endif
+constexpr unsigned COLUMNS = tw::ceil_div(tw::ceil_div(MOST_M, 8u), unsigned{DIVIDE});   // of a block: 8 rows of X each
+constexpr unsigned M_ROWS = tw::min(MOST_M, 8 * COLUMNS), X_ROWS = COLUMNS == 1 ? M_ROWS : 8 * COLUMNS;
 // Of 16 bytes: from a quad of all rows to the next, so that neither writes nor reads meet in a bank; of a block.
 constexpr unsigned QUAD_PITCH = 4 * X_ROWS + (BITS == 4 ? 2 : X_ROWS % 2 == 0 ? 4 : 0);
 constexpr unsigned X_QUADS = tw::ceil_div(STEPS, unsigned{SPLIT}) * QUADS * QUAD_PITCH;

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
-from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
+from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS, bits, groups, has_zeros, takes_rows
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Values, choice
+from tilewright.kernels.variant import always
 
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8  # of W and of X, in a product of a warp
 MOST_PARTS = 16  # of k, which are added up at once
@@ -29,8 +30,14 @@ def tile_rows(c: Values) -> int:
 
 
 def columns(c: Values, p: Problem) -> int:
-    """Eights of rows of X of a block."""
-    return ceil_div(ceil_div(p.shape["m"], FRAGMENT_COLUMNS), c.DIVIDE)
+    """Eights of rows of X of a block; where the launch says how many there are, a part of 64 rows."""
+    rows = MOST_ROWS if p.at_launch else p.shape["m"]
+    return ceil_div(ceil_div(rows, FRAGMENT_COLUMNS), c.DIVIDE)
+
+
+def block_rows(c: Values, p: Problem) -> int:
+    """Rows of X of a block."""
+    return min(MOST_ROWS if p.at_launch else p.shape["m"], FRAGMENT_COLUMNS * columns(c, p))
 
 
 def threads(c: Values) -> int:
@@ -45,21 +52,21 @@ def blocks(c: Values, p: Problem) -> int:
 
 def launch(c: Values, p: Problem) -> Launch:
     """A cluster takes ROUNDS tiles, its blocks and warps sharing k; along y are parts of X's rows."""
-    return Launch((blocks(c, p), c.DIVIDE, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
+    parts = ceil_div(p.shape["m"], block_rows(c, p)) if p.at_launch else c.DIVIDE
+    return Launch((blocks(c, p), parts, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def x_bytes(c: Values, p: Problem) -> int:
     """Bytes of a block's part of X in shared memory, with gaps."""
     fragments = columns(c, p)
-    rows = p.shape["m"] if fragments == 1 else FRAGMENT_COLUMNS * fragments
-    rows = min(rows, FRAGMENT_COLUMNS * fragments)
+    rows = block_rows(c, p) if fragments == 1 else FRAGMENT_COLUMNS * fragments
     gap = 2 if bits(p) == 4 else 4 * (rows % 2 == 0)
     return ceil_div(steps(p), c.SPLIT) * 4 * (4 * rows + gap) * 16
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
     """A block's part of X; the warps' rings; their sums of one tile or two, or those in the rings' place."""
-    rows = min(p.shape["m"], FRAGMENT_COLUMNS * columns(c, p))
+    rows = block_rows(c, p)
     own_rows = 4 * ceil_div(tile_rows(c) // 4, c.SPLIT)
     sums = c.WARPS_K * c.SPLIT * rows * (own_rows + 4) * 4
     rings = c.WARPS_K * c.WARPS_N * c.DEPTH * stage_bytes(c, p)
@@ -92,7 +99,7 @@ def has_room(p: Problem, d: Limits) -> bool:
     """Whether a block that has as little of X as any can keep that in shared memory."""
     least = {"WARPS_K": 1, "WARPS_N": 4, "ROWS": 1, "UNROLL": 1, "DEPTH": 2, "ROUNDS": 1}
     split = 8 if d.compute_capability >= CLUSTERS_FROM else 1
-    divide = min(4, ceil_div(p.shape["m"], FRAGMENT_COLUMNS))
+    divide = 4 if p.at_launch else min(4, ceil_div(p.shape["m"], FRAGMENT_COLUMNS))
     c = Configuration.of("streamed", least | {"SPLIT": split, "DIVIDE": divide})
     return shared_bytes(c.values, p) <= d.max_shared_bytes
 
@@ -155,11 +162,13 @@ STREAMED = Variant(
         Constraint("clusters exist", lambda c, _p, d: c.SPLIT == 1 or d.compute_capability >= CLUSTERS_FROM),
         Constraint("every warp has steps", lambda c, p, _d: max(4, steps(p)) >= c.SPLIT * c.WARPS_K),
         Constraint("every stage under way has steps", stages_exist),
-        Constraint("X has enough rows", rows_are_many),
-        Constraint("what is split is large", x_is_large),
+        Constraint("X has enough rows", rows_are_many, is_thrift=True),
+        Constraint("what is split is large", x_is_large, is_thrift=True),
         Constraint("registers suffice by estimate", registers_suffice),
-        Constraint("blocks share the device evenly", blocks_are_even),
+        Constraint("blocks share the device evenly", blocks_are_even, is_thrift=True),
     ),
+    takes_size=takes_rows,
+    is_batch_invariant=always,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
     has_room=has_room,

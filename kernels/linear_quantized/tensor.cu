@@ -5,7 +5,7 @@
 // they have, in a fixed order. A lane loads 16 bytes of each of its rows at a time, UNROLL steps ahead of the products,
 // with their scales and, of few rows, X, and turns them into numbers of 16 bits, exactly; sums of a group are multiplied by its scale in float32. Which
 // terms of k stand at a place of a product is free: a lane takes those that it has loaded.
-//   block (32 * WARPS), grid (ceil(n / (16 * ROWS)))
+//   block (32 * WARPS), grid (ceil(n / (16 * ROWS))); with rows at launch also ceil(m / 16) along y
 #include "hmma/element.cuh"
 #include "problem.cuh"
 
@@ -23,7 +23,14 @@
 
 constexpr unsigned STEP = 128, STEPS = K / STEP;
 constexpr unsigned STEP_LOADS = STEP / (4 * LOAD);   // of a lane, of one row
-constexpr unsigned COLUMNS = tw::ceil_div(M, 8u);    // of fragments: 8 rows of X each
+// Of fragments: 8 rows of X each. Where the launch says how many rows there are, blocks along y share them.
+#ifdef M_AT_LAUNCH
+constexpr unsigned COLUMNS = 2;
+#define OF_BLOCK(row) (blockIdx.y * (8 * COLUMNS) + (row))
+#else
+constexpr unsigned COLUMNS = tw::ceil_div(M, 8u);
+#define OF_BLOCK(row) (row)
+#endif
 constexpr unsigned QUADS = 4;                        // of a lane's terms of a step: eight each, 16 bytes of X
 constexpr bool HOLDS_X = COLUMNS <= 2;               // a step's terms of X are read ahead with its weights
 constexpr unsigned LANE_SUMS = ROWS * COLUMNS * 4;
@@ -36,7 +43,7 @@ struct Terms {
 
   // Of a row behind the last, the last: its sums go nowhere.
   __device__ __forceinline__ static uint4 read(const Half* X, unsigned column, unsigned step, unsigned quad) {
-    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m = tw::min(column * 8 + g, M - 1);
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m = tw::min(OF_BLOCK(column * 8 + g), M - 1);
     const unsigned k = step * STEP + (quad / (LOAD / 8) * 4 + t) * LOAD + quad % (LOAD / 8) * 8;
     return __ldg(reinterpret_cast<const uint4*>(X + static_cast<size_t>(m) * K + k));
   }
@@ -107,7 +114,8 @@ struct Step {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 linear_quantized(
-    const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y) {
+    const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y
+    SIZE_PARAMETER) {
   extern __shared__ float shared[];   // of each warp, of each of a lane's sums, the lanes
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, first_row = blockIdx.x * (16 * ROWS);
   Sums sum = {};
@@ -134,12 +142,12 @@ linear_quantized(
   // Neighbouring threads write neighbouring rows of W, which are neighbours in Y.
   for (unsigned at = threadIdx.x; at < LANE_SUMS * 32; at += 32 * WARPS) {
     const unsigned row = at % (16 * ROWS), m = at / (16 * ROWS), n = first_row + row;
-    if (m >= M || n >= N) continue;
+    if (OF_BLOCK(m) >= M || n >= N) continue;
     const unsigned number = (row / 16 * COLUMNS + m / 8) * 4 + row % 16 / 8 * 2 + m % 2;
     const unsigned from = number * 32 + row % 8 * 4 + m % 8 / 2;
     float total = 0;
 #pragma unroll
     for (unsigned i = 0; i < WARPS; ++i) total += shared[i * (LANE_SUMS * 32) + from] / UNIT;
-    Y[static_cast<size_t>(m) * N + n] = Half(total);
+    Y[static_cast<size_t>(OF_BLOCK(m)) * N + n] = Half(total);
   }
 }

@@ -53,7 +53,7 @@ class Pinned:
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
         """The configuration; raises PosedOtherwiseError for a problem that does not have it."""
-        if not is_admitted(kernel, problem, place.limits, self.case.configuration):
+        if not is_admitted(kernel, problem, place, self.case.configuration):
             raise PosedOtherwiseError(f"the arrays of {self.case.problem} pose {problem}")
         return Choice(self.case.configuration, "pinned")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import gpu_check
 import pytest
@@ -23,8 +22,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning"),
 ]
 
-SIZES = (1, 127, 300)
-"""The least, an odd one that is larger than most tiles, and one of several tiles; beside the problem's own."""
+SIZES, SMALL = (1, 127, 300), (1, 5, 33)
+"""The least, an odd one that is larger than most tiles, and one of several tiles; of batches and of few rows less."""
 
 WITH_AXES = [kernel for kernel in catalogue().kernels() if kernel.launch_axes]
 
@@ -46,16 +45,12 @@ def twins(kernel, problems):
                 continue
 
 
-def at(problem, size):
-    axes = tuple((axis, size if axis == problem.at_launch else extent) for axis, extent in problem.axes)
-    return replace(problem, axes=axes)
-
-
 def soundly_at(kernel, configuration, problem, limits):
     """The sizes of the axis at which the configuration may be launched."""
     variant = kernel.variant(configuration.variant)
-    for size in sorted({problem.shape[problem.at_launch], *SIZES}):
-        one = at(problem, size)
+    sizes = SMALL if problem.at_launch in kernel.largest_at_launch else SIZES
+    for size in sorted({problem.shape[problem.at_launch], *sizes}):
+        one = problem.with_size(problem.at_launch, size)
         if variant.admits(one, limits) and variant.is_sound(configuration.values, one, limits):
             yield one
 
@@ -119,6 +114,36 @@ FAMILIES = [
     (GATED, "bfloat16"),
     ("softmax", "float32"),
 ]
+
+
+def test_any_number_of_products_and_of_images_runs_the_code_that_is_there(torch, tmp_path, monkeypatch):
+    first_use.forget()
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    runtime = Runtime(answers=AnswerCache(tmp_path / "answers"))
+    products = {
+        dtype: runtime.best("gemm", m=96, n=80, k=128, batch="1..64", dtype=dtype) for dtype in ("float32", "bfloat16")
+    }
+    image = {"height": 28, "width": 28, "channels": 32, "filters": 48, "kernel_h": 3, "kernel_w": 3, "padding": 1}
+    images = runtime.best("conv2d", **image)
+    for launch in (*products.values(), images):
+        launch.prepare("cuda:0")
+    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
+    weights, bias = torch.randn(48, 3, 3, 32, device="cuda"), torch.randn(48, device="cuda")
+    for size in (1, 2, 17, 64, 100):
+        for dtype, launch in products.items():
+            a, b = (
+                torch.randn(size, *of_one, device="cuda").to(getattr(torch, dtype)) for of_one in ((96, 128), (128, 80))
+            )
+            c = torch.full((size, 96, 80), torch.nan, device="cuda", dtype=a.dtype)
+            bound = {"float32": 2e-4, "bfloat16": 0.3}[dtype]
+            torch.testing.assert_close(launch(a, b, c).double(), a.double() @ b.double(), rtol=1e-2, atol=bound)
+        x, y = torch.randn(size, 28, 28, 32, device="cuda"), torch.full((size, 28, 28, 48), torch.nan, device="cuda")
+        of_pytorch = torch.nn.functional.conv2d(
+            x.double().permute(0, 3, 1, 2), weights.double().permute(0, 3, 1, 2), bias.double(), padding=1
+        )
+        torch.testing.assert_close(
+            images(x, weights, bias, y).double(), of_pytorch.permute(0, 2, 3, 1), rtol=1e-4, atol=1e-3
+        )
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), FAMILIES, ids=lambda one: one)

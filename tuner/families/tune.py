@@ -25,7 +25,7 @@ from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.runtime.any_size.ranges import is_sound_within
-from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
 
 T = TypeVar("T")
 
@@ -97,6 +97,7 @@ class _Job:
     def __init__(self, device: Device, kernel: Kernel, family: Family, seed: int, hooks: FamilyHooks) -> None:
         self.device, self.kernel, self.family, self.seed, self.hooks = device, kernel, family, seed, hooks
         self.limits: Limits = device.model.limits
+        self.place = TargetDevice(device.model.slug, self.limits)
         self.measured = Measured()
 
     def search(self, size: int, budget: FamilyBudget, starts: Sequence[Configuration]) -> None:
@@ -256,7 +257,7 @@ class _Job:
         return configuration not in self.measured.barred and self._is_sound(configuration, size, size)
 
     def _is_sound(self, configuration: Configuration, low: int, high: int) -> bool:
-        return is_sound_within(self.kernel, self.family, self.limits, Choice(configuration, "table"), low, high)
+        return is_sound_within(self.kernel, self.family, self.place, Choice(configuration, "table"), low, high)
 
     def _space(self, problem: Problem) -> SearchSpace:
         """The space of one size; of rows that must not depend on each other, what keeps to that."""

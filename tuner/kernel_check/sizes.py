@@ -34,7 +34,7 @@ def check_sizes(kernel: Kernel, shape: Mapping[str, int], report: KernelCheckRep
 def _problems(
     kernel: Kernel, variant: Variant, shape: Mapping[str, int], axis: str, limits: Limits
 ) -> Iterator[Problem]:
-    for size in sorted({shape[axis], *MORE}):
+    for size in sorted({shape.get(axis, 1), *MORE}):
         try:
             problem = kernel.with_size_at_launch(kernel.problem({**shape, axis: size}), axis)
         except InvalidProblemError:

@@ -24,9 +24,9 @@ def zeros(like: Tensor, count: int) -> Tensor:
 
 @cache
 def _on_gpu(device: torch.device, size_bytes: int) -> Tensor:
-    from tilewright.tuner.runtime.workspaces import zeroed  # noqa: PLC0415 - as in plans.py
+    from tilewright.tuner.runtime.memory.scratch import zeroed  # noqa: PLC0415 - as in plans.py
 
-    return torch.as_tensor(_Memory(zeroed(size_bytes), size_bytes), device=device)
+    return torch.as_tensor(_Memory(zeroed(size_bytes).address, size_bytes), device=device)
 
 
 class _Memory:

@@ -69,7 +69,7 @@ def _gemm_result(a: Tensor, b: Tensor, _alpha: float, _accuracy: str) -> Tensor:
 
 def _gemm_axes(a: Tensor, c: Tensor, accuracy: str) -> dict[str, Any]:
     axes = {"m": c.shape[-2], "n": c.shape[-1], "k": a.shape[-1]}
-    return axes | ({"batch": c.shape[0]} if c.dim() == 3 and c.shape[0] > 1 else {}) | options(accuracy)
+    return axes | ({"batch": c.shape[0]} if c.dim() == 3 else {}) | options(accuracy)
 
 
 def _gemm_posed(c: Tensor, a: Tensor, b: Tensor, alpha: float, accuracy: str) -> Posed:

@@ -24,6 +24,8 @@ from tilewright.tuner.runtime.errors import (
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
+from tilewright.tuner.runtime.memory.room import NoRoomError
+from tilewright.tuner.runtime.memory.scratch import release
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.quantised import QuantisedWeights, quantise
 from tilewright.tuner.runtime.runtime import Runtime, best
@@ -39,6 +41,7 @@ __all__ = [
     "ForkedError",
     "LaunchError",
     "Launcher",
+    "NoRoomError",
     "OlderBundleError",
     "PackedLauncher",
     "PackedOperand",
@@ -54,4 +57,5 @@ __all__ = [
     "WrongResultWarning",
     "best",
     "quantise",
+    "release",
 ]

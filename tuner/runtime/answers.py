@@ -53,7 +53,7 @@ class AnswerCache:
             return None
         if not is_ours or not (even_old or 0 <= age_s < FRESH_S):
             return None
-        if not is_admitted(kernel, problem, place.limits, choice.configuration):
+        if not is_admitted(kernel, problem, place, choice.configuration):
             return None
         if kernel.was_corrected(choice.configuration.variant, str(source_hash)):
             return replace(choice, match="predicted")

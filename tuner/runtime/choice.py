@@ -16,10 +16,14 @@ from tilewright.tuner.runtime.errors import LaunchError
 
 @dataclass(frozen=True)
 class TargetDevice:
-    """The device model that a configuration is chosen for: its slug and limits."""
+    """The device model that a configuration is chosen for: its slug and limits.
+
+    `most_workspace_bytes`: of one launch, as the setting says; None for any number.
+    """
 
     slug: str
     limits: Limits
+    most_workspace_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,20 @@ class Choice:
         )
 
 
-def is_admitted(kernel: Kernel, problem: Problem, limits: Limits, configuration: Configuration) -> bool:
+def is_admitted(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> bool:
     """Whether it is in the problem's space on that device; checked for every origin, since it becomes source text."""
     try:
         variant = kernel.variant(configuration.variant)
     except UnknownNameError:
         return False
-    space, values = variant.space(), configuration.values
+    space, values, limits = variant.space(), configuration.values, place.limits
     if not (variant.runs_on(limits) and variant.admits(problem, limits)) or len(values) != len(space.parameters):
         return False
     given = dict(configuration.items)
     is_known = all(given.get(parameter.name) in parameter.values for parameter in space.parameters)
+    most = place.most_workspace_bytes
+    if is_known and most is not None and variant.workspace_at_once(values, problem) > most:
+        return False
     if problem.at_launch:  # thrift is a matter of the sizes that were measured
         return is_known and variant.is_sound(values, problem, limits)
     return is_known and space.admits(values, problem, limits)
@@ -91,7 +98,7 @@ def default_choice(
     is_refused = False
     for variant in kernel.variants_from_default:
         configuration = variant.space().default()
-        if is_admitted(kernel, problem, place.limits, configuration):
+        if is_admitted(kernel, problem, place, configuration):
             choice = Choice(configuration, "default", "default")
             if is_usable(choice):
                 return choice

@@ -34,6 +34,7 @@ from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.loaded_kernel import LaunchArguments, LoadedKernel
+from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 
 _LEGACY = 0  # the default stream
@@ -123,6 +124,11 @@ class CudaLaunches:
                 checked.before(addresses, scalars)
         try:
             self._enqueue_all(loaded, words, addresses, scalars, stream, packed)
+        except NoRoomError:  # there was some when it was loaded; what is loaded now takes none
+            if checked is not None:
+                checked.abandon()
+            self._submit_anew(loaded, addresses, scalars, stream, packed)
+            return
         except BaseException:
             if checked is not None:
                 checked.abandon()
@@ -130,6 +136,24 @@ class CudaLaunches:
         loaded.spare.append(words)
         if checked is not None:
             checked.after()
+
+    def _submit_anew(
+        self,
+        loaded: LoadedKernel,
+        addresses: tuple[int, ...],
+        scalars: tuple[float, ...],
+        stream: int,
+        packed: PackedOperand | None,
+    ) -> None:
+        """Launches what is loaded in place of a kernel whose workspace has no room; raises NoRoomError."""
+        mine = OF_THREAD.scratch
+        self._ask_context(None, mine.context_id_at)
+        with self._lock:
+            if self._loaded.get(mine.context_id.value) is loaded:
+                del self._loaded[mine.context_id.value]
+            self._trusted = {key: one for key, one in self._trusted.items() if one is not loaded}
+        other = self.prepared()
+        self._enqueue_all(other, other.words(), addresses, scalars, stream, packed)
 
     def _enqueue_all(
         self,

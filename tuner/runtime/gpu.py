@@ -9,6 +9,7 @@ from tilewright.tuner.devices.cuda.driver import NOT_INITIALIZED, DriverError, c
 from tilewright.tuner.devices.cuda.model import limits_of, slug_of
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ForkedError, WrongDeviceError
+from tilewright.tuner.runtime.memory.room import limit_bytes
 
 _ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1,
@@ -56,9 +57,13 @@ def driver_words() -> str:
     return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
 
-@cache
 def gpu_place(ordinal: int) -> TargetDevice:
     """The GPU of that number, as CUDA counts those that are visible; raises WrongDeviceError where there is none."""
+    return _place(ordinal, limit_bytes())
+
+
+@cache
+def _place(ordinal: int, most_workspace_bytes: int | None) -> TargetDevice:
     if not 0 <= ordinal < count():
         raise WrongDeviceError(f"there is no cuda:{ordinal}; this process sees {count()} GPUs")
     device, name, memory_bytes = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
@@ -70,4 +75,4 @@ def gpu_place(ordinal: int) -> TargetDevice:
         value = ctypes.c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         attributes[word] = value.value
-    return TargetDevice(slug_of(name.value.decode()), limits_of(attributes, memory_bytes.value))
+    return TargetDevice(slug_of(name.value.decode()), limits_of(attributes, memory_bytes.value), most_workspace_bytes)

@@ -23,17 +23,22 @@ from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.memory.host import HostWorkspace
+from tilewright.tuner.runtime.memory.room import HOST, ROOM, NoRoomError, limit_bytes
 from tilewright.tuner.runtime.packed import PackedOperand
 
-_ALIGNMENT = 16  # of a workspace, as kernels are promised
 _MOST_CHECKED = 256  # combinations of addresses, as on a GPU
 
 
-@cache
 def host_place() -> TargetDevice:
     """The CPU of this machine; raises NoCompilerError where nothing can make code for it."""
+    return _place(limit_bytes())
+
+
+@cache
+def _place(most_workspace_bytes: int | None) -> TargetDevice:
     model = CpuDevice().model
-    return TargetDevice(model.slug, model.limits)
+    return TargetDevice(model.slug, model.limits, most_workspace_bytes)
 
 
 class HostLaunches:
@@ -57,7 +62,10 @@ class HostLaunches:
         """As `HostFunction.launch`."""
         function, use = self._function or self._loaded(), self._use
         if use is None or use.state != "waiting" or not use.take():
-            function.launch(addresses, scalars, stream, ordinal, packed)
+            try:
+                function.launch(addresses, scalars, stream, ordinal, packed)
+            except NoRoomError:  # there was some when it was loaded; what is loaded now takes none
+                self._loaded(anew=True).launch(addresses, scalars, stream, ordinal, packed)
             return
         from tilewright.tuner.runtime.first_use.rows import HostRows  # noqa: PLC0415 - seldom needed
 
@@ -98,9 +106,9 @@ class HostLaunches:
             if self._use is use:
                 self._function = self._use = None
 
-    def _loaded(self) -> HostFunction:
+    def _loaded(self, *, anew: bool = False) -> HostFunction:
         with self._lock:
-            if self._function is None:
+            if self._function is None or anew:
                 self._function, self._use = self._choices.loaded(
                     self._kernel, self._problem, host_place(), self._with_use
                 )
@@ -137,7 +145,9 @@ class HostFunction:
             for argument in kernel.parameters
         ]
         self._checked: set[tuple[int, ...]] = set()
-        self._workspace = zeros(variant.workspace_bytes(values, problem))
+        self._workspace_bytes = variant.workspace_bytes(values, problem)
+        ROOM.check(HOST, self._workspace_bytes)
+        self._workspace = HostWorkspace()
 
     def launch(
         self,
@@ -161,8 +171,9 @@ class HostFunction:
         cells: list[ctypes._SimpleCData[Any]] = [
             ctypes.c_void_p(next(tensors)) if scalar is None else scalar(next(numbers)) for scalar in self._types
         ]
-        if self._workspace is not None:
-            cells.append(ctypes.c_void_p(self._workspace.ctypes.data))
+        if self._workspace_bytes:
+            workspace = self._workspace.memory(self._workspace_bytes)
+            cells.append(ctypes.c_void_p(workspace.ctypes.data))
         values = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
         with self._lock:
             for number, (tensor, at) in enumerate(one for one in placed if one[0].symbol):
@@ -187,12 +198,3 @@ def _builder(folder: Path) -> HostBuilder:
 def lock_of(_path: str) -> ForkSafeLock:
     """The lock of the library at that path: its launches follow each other."""
     return ForkSafeLock()
-
-
-def zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None:
-    """Memory of that size, aligned as workspaces are promised to be; None for 0."""
-    if size_bytes == 0:
-        return None
-    memory = np.zeros(size_bytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size_bytes]

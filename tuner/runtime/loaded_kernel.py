@@ -35,8 +35,9 @@ from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, Launch
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import rows_check
 from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.memory.room import ROOM
+from tilewright.tuner.runtime.memory.workspaces import Workspaces, capture_id
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
-from tilewright.tuner.runtime.workspaces import Workspaces, capture_id
 
 MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MOST_KNOWN = 256
@@ -63,6 +64,7 @@ class LoadedKernel:
         workspace_bytes = variant.workspace_bytes(values, problem)
         packing = variant.packing_launches(kernel.entry, values, problem)
         entries = [entry for entry, _ in (*launches, *packing)]
+        ROOM.check(ordinal, workspace_bytes)  # before anything is compiled
         functions, self.constants, compiled = _load(kernel, problem, choice, ordinal, entries)
         self._nulls = 0
         if compiled is not None:

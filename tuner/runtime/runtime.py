@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
 from tilewright.kernels.folders import folders_of
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.errors import LaunchError
@@ -21,7 +23,7 @@ from tilewright.tuner.runtime.words import named_problem
 from tilewright.tuner.switches import is_on
 
 LARGEST = 8192
-"""The largest size that `prepare` of a launcher of every size makes ready for, unless it says another."""
+"""The largest size that a launcher of every size is made for, unless its kernel or a range says another."""
 
 
 class Runtime(Sources):
@@ -43,14 +45,16 @@ class Runtime(Sources):
     ) -> Launcher | AnySizeLauncher:
         """The launcher of a problem, axes and options by name; the same object for the same question.
 
-        Without an axis whose size may come with the launch, such as m of gemm, it is the launcher of every size of it;
-        with `batch_invariant=True` one row's result then depends neither on how many others there are nor on them.
+        Without an axis whose size may come with the launch, such as m of gemm, or with a range of its sizes, such as
+        `batch="1..64"`, it is the launcher of every size of it; with `batch_invariant=True` one row's result then
+        depends neither on how many others there are nor on them.
         With a `device` ("cpu", "cuda", "cuda:1") its configuration is chosen at once, else with the first launch.
         Raises InvalidProblemError, UnknownNameError, WrongDeviceError.
         """
         declared = self.kernels.get(kernel)
         missing = [axis for axis in declared.axes if axis not in named]
-        if len(missing) == 1 and missing[0] in declared.launch_axes:
+        is_open = any(isinstance(named.get(axis), str) for axis in declared.axis_names)
+        if is_open or (len(missing) == 1 and missing[0] in declared.launch_axes):
             return self.any_size(kernel, named, dtype=dtype, device=device)
         return self.launcher(kernel, named, dtype=dtype, device=device)
 
@@ -77,11 +81,11 @@ class Runtime(Sources):
         *,
         dtype: str = "float32",
         device: str | None = None,
-        largest: int = LARGEST,
+        largest: int | None = None,
     ) -> AnySizeLauncher:
-        """The launcher of every size of the one axis that is not named; the same object each time.
+        """The launcher of every size of the one axis that is not named, or has a range; the same object each time.
 
-        `largest`: what `prepare` makes ready for; larger ones run too. Raises as `best`.
+        `largest`: what `prepare` makes ready for unless a range says so; larger ones run too. Raises as `best`.
         """
         question = kernel, dtype, device, largest, tuple(sorted(named.items()))
         launcher = self._any_size.get(question)
@@ -89,12 +93,11 @@ class Runtime(Sources):
             declared = self.kernels.get(kernel)
             shape = {name: value for name, value in named.items() if name in declared.axis_names}
             options = {name: value for name, value in named.items() if name not in declared.axis_names}
-            (axis,) = (axis for axis in declared.axes if axis not in shape)
-            same = bool(options.pop("batch_invariant", False))
-            family = Family.of(declared, {**shape, axis: (1, largest)}, dtype, options, batch_invariant=same)
+            shape |= {axis: (1, largest or _largest(declared, axis)) for axis in declared.axes if axis not in shape}
+            family = Family.of(declared, shape, dtype, options)
 
             def exact(size: int) -> Launcher:
-                return self.launcher(kernel, {**named, axis: size}, dtype=dtype, device=device)
+                return self.launcher(kernel, {**named, family.axis: size}, dtype=dtype, device=device)
 
             launcher = AnySizeLauncher(declared, family, resolved(device) if device else None, self.families, exact)
             launcher = self._any_size.setdefault(question, launcher)
@@ -103,12 +106,10 @@ class Runtime(Sources):
     def operator_launcher(self, kernel: str, named: Mapping[str, Any], dtype: str) -> Launcher | AnySizeLauncher:
         """The launcher of one problem, or of every size of it where the setting says so and its kernel takes that."""
         declared = self.kernels.get(kernel)
-        if self._any_size_operators and declared.launch_axes:
-            others = {name: value for name, value in named.items() if name != declared.launch_axes[0]}
-            try:
-                return self.any_size(kernel, others, dtype=dtype)
-            except InvalidProblemError:
-                pass  # its rows are compiled in: a transposed A, a batch
+        for axis in reversed(declared.launch_axes if self._any_size_operators else ()):  # a batch before its rows
+            with suppress(InvalidProblemError):  # its size is compiled in, as that of a transposed A
+                if axis in named:
+                    return self.any_size(kernel, {**named, axis: f"1..{_largest(declared, axis)}"}, dtype=dtype)
         return self.launcher(kernel, named, dtype=dtype)
 
     def _forget(self, problems: Iterable[Problem]) -> None:
@@ -148,3 +149,7 @@ def default_runtime(*, only_tuned: bool = False) -> Runtime:
         any_size_operators=is_on("TILEWRIGHT_ANY_SIZE"),
         kernels=Catalogue.load(folders) if folders else None,
     )
+
+
+def _largest(kernel: Kernel, axis: str) -> int:
+    return kernel.largest_at_launch.get(axis, LARGEST)

@@ -37,7 +37,7 @@ def shipped_answer(kernel: Kernel, problem: Problem, place: TargetDevice) -> Map
         return None
     likest = series[0]
     predictor = _fitted(kernel, likest, records)
-    prediction = predictor.predict(problem, lambda one: is_admitted(kernel, problem, place.limits, one))
+    prediction = predictor.predict(problem, lambda one: is_admitted(kernel, problem, place, one))
     if prediction is None:
         return None
     is_own, library = likest.device_model == place.slug and enough(len(likest.records)), prediction.library

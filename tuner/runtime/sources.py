@@ -28,6 +28,7 @@ from tilewright.tuner.runtime.errors import (
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import driver_words
+from tilewright.tuner.runtime.memory.room import NoRoomError, limit_bytes
 from tilewright.tuner.runtime.service import Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
 
@@ -67,7 +68,9 @@ class Sources:
         self._service = Service(url, key, service_limit_s, self._answered) if url else None
         self._report_misses, self._only_tuned = report_misses, only_tuned
         # Apart from the service's answers: a prediction of our own must not keep it from being asked.
-        self._predictions = AnswerCache(self._answers.folder / "shipped") if shipped_records else None
+        limit = limit_bytes()  # what is predicted within one is not for programs without
+        folder = self._answers.folder / ("shipped" if limit is None else f"shipped-{limit}")
+        self._predictions = AnswerCache(folder) if shipped_records else None
         self._pinned = dict(pinned or {})
         self._pinned_matches: dict[Problem, str] = {}
         self.tables = TableFolder(self._answers.folder.parent / "tables")
@@ -77,7 +80,9 @@ class Sources:
         self._any_size_operators = any_size_operators
         served = TableFolder(self._answers.folder / "tables")
         tables = TableSources(self._bundle, self.tables, served, self._service)
-        self.families = Families(self._known_for_all, tables.ranges, self.first_use, self._warn_untuned)
+        self.families = Families(
+            self._known_for_all, tables.ranges, self.first_use, self._warn_untuned, only_tuned=only_tuned
+        )
         self._lock = ForkSafeLock()
         self._forget(())
 
@@ -190,7 +195,8 @@ class Sources:
         try:
             return load(choice)
         except LaunchError as error:
-            default = self._default(kernel, problem, place)
+            is_short = isinstance(error, NoRoomError)
+            default = self._default(kernel, problem, replace(place, most_workspace_bytes=0) if is_short else place)
             if self._only_tuned or choice.origin == "pinned" or choice.configuration == default.configuration:
                 raise
             made = load(default)
@@ -263,7 +269,7 @@ class Sources:
         if plain == problem:
             return None
         choice = self._known(kernel, plain, place, even_old=True)
-        if choice is None or not is_admitted(kernel, problem, place.limits, choice.configuration):
+        if choice is None or not is_admitted(kernel, problem, place, choice.configuration):
             return None
         match = "nearest" if choice.match == "exact" else choice.match
         choice = replace(choice, match=match, library_faster=None, cubin=None)
@@ -278,7 +284,7 @@ class Sources:
         except (TypeError, ValueError) as error:
             warn(f"{problem}: the service's answer cannot be used ({error})", ServiceWarning)
             return None
-        is_usable = is_admitted(kernel, problem, place.limits, choice.configuration)
+        is_usable = is_admitted(kernel, problem, place, choice.configuration)
         return choice if is_usable and not self._uses.is_withdrawn(kernel, problem, place, choice) else None
 
     def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
@@ -287,6 +293,6 @@ class Sources:
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:
-    if not is_admitted(kernel, problem, place.limits, configuration):
+    if not is_admitted(kernel, problem, replace(place, most_workspace_bytes=None), configuration):
         raise LaunchError(f"pinned: {configuration} is not in the search space of {problem} on {place.slug}")
     return Choice(configuration, "pinned")

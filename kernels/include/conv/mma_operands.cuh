@@ -26,7 +26,11 @@ struct PatchOperand
     for (unsigned i = 0; i < ROWS; ++i) {
       const unsigned row = x0 + (ALONG_K ? this->line + i * Walk::LINES_AT_ONCE : this->place + i * Walk::LANES * Walk::WIDTH);
       const Corner at(row);
+#ifdef BATCH_AT_LAUNCH
+      const int y = row < M ? at.y : -(1 << 15);
+#else
       const int y = EXTENT >= TILE_X || row < EXTENT ? at.y : -(1 << 15);   // so far up that no tap is on an image
+#endif
       first[i] = static_cast<int>(at.image * (CHANNELS * IMAGE_H * IMAGE_W)) +
                  (at.y * static_cast<int>(IMAGE_W) + at.x) * static_cast<int>(PIXEL);
       corner[i] = y << 16 | (at.x & 0xffff);
@@ -102,5 +106,5 @@ struct ChosenFilterOperand<false, TILE_X, WARP_X, EXTENT> {
 template <unsigned TILE_X, unsigned WARP_X, unsigned EXTENT>
 using FilterOperand = typename ChosenFilterOperand<IS_NHWC || TAPS == 1, TILE_X, WARP_X, EXTENT>::Type;
 
-using OperandA = PatchOperand<TILE_M, WARP_M, M, !TRANS_A>;
+using OperandA = PatchOperand<TILE_M, WARP_M, KNOWN_M, !TRANS_A>;
 using OperandB = FilterOperand<TILE_N, WARP_N, N>;

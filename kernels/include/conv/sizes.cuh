@@ -6,6 +6,7 @@
 // The product inside has a row for each output pixel, a column for each filter, and runs along taps and channels, the
 // channels of a tap one after the other (conv/patches.cuh). Filters are contiguous along it, pixels with LAYOUT_NHWC.
 #pragma once
+#include "common/at_launch.cuh"
 #ifdef TRANS_B
 #error "include conv2d/problem.cuh before the headers of the product that the convolution has inside"
 #endif
@@ -48,7 +49,13 @@
 #define SHAPE_DILATION_W SHAPE_DILATION
 #endif
 
+#ifdef BATCH_AT_LAUNCH
+#define IMAGES size_at_launch()
+#define M_AT_LAUNCH 1   // for the product inside
+constexpr unsigned IMAGE_H = SHAPE_HEIGHT, IMAGE_W = SHAPE_WIDTH;
+#else
 constexpr unsigned IMAGES = SHAPE_BATCH, IMAGE_H = SHAPE_HEIGHT, IMAGE_W = SHAPE_WIDTH;
+#endif
 constexpr unsigned CHANNELS = SHAPE_CHANNELS, FILTERS = SHAPE_FILTERS;
 constexpr unsigned KERNEL_H = SHAPE_KERNEL_H, KERNEL_W = SHAPE_KERNEL_W, TAPS = KERNEL_H * KERNEL_W;
 constexpr unsigned STRIDE_H = SHAPE_STRIDE, STRIDE_W = SHAPE_STRIDE_W;
@@ -68,4 +75,8 @@ constexpr unsigned OUT_W = (IMAGE_W + 2 * PADDING_W - DILATION_W * (KERNEL_W - 1
 #define TRANS_A (!IS_NHWC)
 #define TRANS_B 1
 #include "common/product.cuh"
+#ifdef BATCH_AT_LAUNCH
+#undef M
+#define M SHAPE_M
+#endif
 #include "common/real.cuh"

@@ -46,8 +46,15 @@ def test_new_lengths_compile_nothing(any_size, monkeypatch):
 def test_layouts_that_rows_would_move_have_launchers_of_their_own(any_size):
     a, b = torch.randn(40, 17).T, torch.randn(40, 24)
     torch.testing.assert_close(tw.gemm(a, b), a @ b, atol=1e-4, rtol=1e-4)
-    batch = torch.randn(3, 17, 40)
-    torch.testing.assert_close(tw.gemm(batch, b.expand(3, 40, 24)), batch @ b, atol=1e-4, rtol=1e-4)
+
+
+def test_a_new_number_of_products_compiles_nothing(any_size, monkeypatch):
+    tw.gemm(torch.randn(3, 17, 40), torch.randn(3, 40, 24))
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for count in (3, 1, 65):
+        a, b = torch.randn(count, 17, 40), torch.randn(count, 40, 24)
+        torch.testing.assert_close(tw.gemm(a, b), a @ b, atol=1e-4, rtol=1e-4)
+    assert all(one.is_ours for one in tw.status() if one.operator == "gemm")
 
 
 def test_unless_it_is_asked_for_a_shape_has_code_of_its_own():
@@ -93,3 +100,15 @@ def test_a_lock_holds_for_all_sizes_in_its_ranges(tmp_path, monkeypatch):
     said = [one.reason for one in tw.status() if one.operator == "linear"]
     assert sorted(said) == [f"tiled TILE_WIDTH={width} (range, from pinned)" for width in (16, 16, 8)]
     tw.use(None)
+
+
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format], ids=["nhwc", "nchw"])
+def test_images_and_vectors_of_any_number_are_ours(any_size, memory):
+    w, b, x = torch.randn(12, 8, 3, 3).to(memory_format=memory), torch.randn(12), torch.randn(40)
+    for count in (1, 3, 20):
+        images = torch.randn(count, 8, 9, 7).to(memory_format=memory)
+        expected = torch.nn.functional.conv2d(images, w, b, padding=1)
+        torch.testing.assert_close(tw.conv2d(images, w, b, padding=1), expected, atol=1e-4, rtol=1e-4)
+        a = torch.randn(count, 40)
+        torch.testing.assert_close(tw.gemv(a, x), a @ x, atol=1e-4, rtol=1e-4)
+    assert all(one.is_ours for one in tw.status()), tw.status()

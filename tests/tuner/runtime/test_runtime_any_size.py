@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
-from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.errors import ArgumentError, UntunedWarning
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, UntunedWarning
 from tilewright.tuner.runtime.runtime import Runtime
 
 N, K = 24, 40
@@ -53,6 +55,45 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
         assert launched(launch, normal(m, K), b) < 1e-4
 
 
+def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:
+    gemm, place = catalogue().get("gemm"), TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    family, names = Family.of(gemm, {"m": (1, 64), "n": 4096, "k": 4096}), ("tensor3xtf32", "tensor3xfp16_sm90")
+    values = dict(gemm.variant(names[0]).space().default().values) | {"SPLIT_K": 8}  # counts in the workspace
+    split = Choice(Configuration.of(names[0], values), "table")
+    panels = Choice(Configuration.of(names[1], gemm.variant(names[1]).space().default().values), "table")
+    alone, both = Ranges([SizeRange(64, split)]), Ranges([SizeRange(64, split), SizeRange(4096, panels)])
+    beyond = Beyond(gemm, family, place)
+    assert beyond.number(alone, 4096) == 0
+    with pytest.raises(LaunchError, match=r"m=100000.*for up to 64, is right there. Ask best\(...\) for m=100000"):
+        beyond.number(alone, 100_000)
+    assert Beyond(gemm, family, place).number(both, 100_000) == 1
+
+
+def test_rows_that_a_kernel_does_not_take_are_refused(runtime: Runtime) -> None:
+    launch, generator = runtime.best("linear_quantized", n=24, k=128, dtype="float16"), np.random.default_rng(2)
+    w, s = generator.integers(-100, 100, (24, 128), np.int8), np.full((24, 1), 2**-7, np.float16)
+    for m in (1, 64, 5):
+        x, y = generator.standard_normal((m, 128)).astype(np.float16), np.full((m, 24), np.nan, np.float16)
+        np.testing.assert_allclose(
+            launch(x, w, s, y), x.astype(np.float64) @ (w * s.astype(np.float64)).T, rtol=2e-3, atol=1e-2
+        )
+    with pytest.raises(LaunchError, match="m=65"):
+        launch(np.zeros((65, 128), np.float16), w, s, np.zeros((65, 24), np.float16))
+
+
+def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
+    launch, w, b = runtime.best("conv2d", **sizes, device="cpu"), normal(12, 3, 3, 8), normal(12)
+    launch.prepare()
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for batch in (3, 1, 300, 17):
+        x, y = normal(batch, 9, 7, 8), np.full((batch, 9, 7, 12), np.nan, np.float32)
+        padded, expected = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0))), b.astype(np.float64)
+        for i, j in np.ndindex(3, 3):
+            expected = expected + padded[:, i : i + 9, j : j + 7] @ w[:, i, j].T
+        np.testing.assert_allclose(launch(x, w, b, y), expected, atol=1e-4)
+
+
 def test_no_rows_are_nothing_to_launch(runtime: Runtime) -> None:
     c = np.empty((0, N), np.float32)
     assert runtime.best("gemm", n=N, k=K)(np.empty((0, K), np.float32), normal(K, N), c) is c
@@ -65,6 +106,43 @@ def test_views_and_transposed_operands_have_plans_of_their_own(runtime: Runtime)
     assert launched(launch, np.asfortranarray(normal(20, K)), b) < 1e-4
     assert launched(launch, normal(31, K), np.asfortranarray(b)) < 1e-4
     assert launched(launch, normal(33, K), b) < 1e-4
+
+
+def test_any_number_of_products_runs_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = runtime.best("gemm", m=17, n=N, k=K, batch="1..64", device="cpu")
+    launch.prepare()
+    shared, generator = normal(K, N), np.random.default_rng(1)
+    launch(np.zeros((2, 17, K), np.float32), shared, np.zeros((2, 17, N), np.float32))
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for batch in (1, 70, 2, 1, 33, *generator.integers(1, 200, 5)):
+        a, b = normal(batch, 17, K), normal(batch, K, N)
+        for right in (b, shared):
+            c = np.full((batch, 17, N), np.nan, np.float32)
+            np.testing.assert_allclose(launch(a, right, c), a.astype(np.float64) @ right, atol=1e-4)
+
+
+def test_one_product_of_many_is_no_plan_for_more(runtime: Runtime) -> None:
+    launch, far, b = runtime.best("gemm", m=17, n=N, k=K, batch="1..64"), normal(40, 17, K), normal(20, K, N)
+    for taken in (far[:2:2], far[::2]):  # matrices lie two apart
+        c = np.full((len(taken), 17, N), np.nan, np.float32)
+        np.testing.assert_allclose(
+            launch(taken, b[: len(taken)], c), taken.astype(np.float64) @ b[: len(taken)], atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_one_row_does_not_say_is_no_plan_for_more_rows(runtime: Runtime, *, turned: bool) -> None:
+    launch, b = runtime.best("gemm", n=N, k=K), normal(K, N)
+    wide = normal(K, 64).T if turned else normal(64, 64)[:, :K]
+    for m in (1, 33, 1, 2):
+        assert launched(launch, wide[:m], b) < 1e-4
+
+
+def test_one_row_does_not_admit_gaps_between_more(runtime: Runtime) -> None:
+    launch, wide, y = runtime.best("softmax", n=N), normal(64, 64), np.empty((64, N), np.float32)
+    launch(wide[:1, :N], y[:1])
+    with pytest.raises(ArgumentError, match="neither row-major"):
+        launch(wide[:33, :N], y[:33])
 
 
 def test_numbers_go_with_the_launch(runtime: Runtime) -> None:

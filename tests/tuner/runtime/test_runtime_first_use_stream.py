@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from tilewright.tuner.runtime import WrongResultWarning
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.first_use import on_stream
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
+from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
 
 GEMM = catalogue().get("gemm")
 PLACE = TargetDevice(
@@ -48,7 +50,7 @@ class Driver:
 
     def zeroed(self, size_bytes):
         self._next += size_bytes
-        return self._next
+        return SimpleNamespace(address=self._next)
 
     def call(self, name, *arguments):
         if name == "cuMemHostAlloc":
@@ -159,3 +161,13 @@ def test_a_check_that_is_not_the_one_under_way_ends_with_it(driver):
     use.settle(Finding())
     assert second.is_over
     assert second.settle()
+
+
+def test_of_sizes_at_launch_only_rows_are_checked_by_calls():
+    """A task has the launch's rows; a batch's last matrix and the columns of gemv's task lie where the problem says."""
+    rows = {("gemm", "m"), ("linear", "m")}
+    assert rows == CHECKED_AT_LAUNCH
+    for name, axis in rows:
+        kernel = catalogue().get(name)
+        assert axis in kernel.launch_axes
+        assert axis == kernel.row_axis

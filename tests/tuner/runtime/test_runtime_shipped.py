@@ -35,7 +35,7 @@ def answers(tmp_path):
 def test_a_measured_device_model_is_answered_without_a_service_and_without_tuning(answers):
     choice = Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200)
     assert (choice.origin, choice.match) == ("shipped", "predicted")
-    assert is_admitted(GEMM, NEVER_MEASURED, H200.limits, choice.configuration)
+    assert is_admitted(GEMM, NEVER_MEASURED, H200, choice.configuration)
     assert 0.001 < choice.time_ms < 0.1  # an H200 has 989 TFLOP/s at most; CUDA cores take 0.03 ms
     assert choice.library_faster is False
     assert choice.library_ms > choice.time_ms

@@ -23,10 +23,10 @@ from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges
+from tilewright.tuner.runtime.any_size.shortage import in_less
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedArguments, SizedCall
-from tilewright.tuner.runtime.any_size.workspaces import SharedWorkspaces, shared_workspaces
 from tilewright.tuner.runtime.arguments import ALIGNMENT, check_addresses, default_scalars
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.contexts import (
@@ -45,11 +45,14 @@ from tilewright.tuner.runtime.contexts import (
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
+from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
 from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
+from tilewright.tuner.runtime.memory.room import NoRoomError
+from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
+from tilewright.tuner.runtime.memory.workspaces import capture_id
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
-from tilewright.tuner.runtime.workspaces import capture_id
 
 
 class FamilyLaunches:
@@ -127,18 +130,36 @@ class LoadedFamily:
         self.workspaces = workspaces
         self.place = gpu_place(ordinal)
         self.ranges: Ranges = source.ranges(kernel, family, self.place)
+        self._beyond = Beyond(kernel, family, self.place)
         self._kernels: list[SizedKernel | None] = [None] * len(self.ranges)
         self._check: RowsCheck | None = None  # of all ranges, one after another: its memory is taken once
         self._lock = ForkSafeLock()
 
     def launch(self, call: SizedCall) -> None:
-        """One launch of that size."""
-        number = self.ranges.number(call.size)
+        """One launch of that size; where there is no room for its workspace, of what takes less."""
+        ranges = self.ranges
+        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
+        try:
+            self._launch(number, call)
+        except NoRoomError as error:
+            self._launch_in_less(number, call, error)
+
+    def _launch(self, number: int, call: SizedCall) -> None:
         kernel = self._kernels[number] or self.kernel_of(number)
         if kernel.use is None:
             kernel.launch(call)
         else:
             self._launch_checked(number, kernel, kernel.use, call)
+
+    def _launch_in_less(self, number: int, call: SizedCall, error: NoRoomError) -> None:
+        """Launches another range's configuration, or from now on the default in place of this range's."""
+        for other in in_less(self._kernel, self._family, self.place, self.ranges, call.size):
+            with suppress(NoRoomError):
+                return self._launch(other, call)
+        choice = self._source.without_workspace(self._kernel, self._family, self.place, error)
+        with self._lock:
+            self.ranges, self._kernels[number] = self.ranges.replaced(number, choice), None
+        return self._launch(number, call)
 
     def prepare(self) -> None:
         """Loads all ranges; computes the grids of each within it."""
@@ -188,7 +209,10 @@ class LoadedFamily:
     def _made(self, choice: Choice) -> SizedKernel:
         kernel = SizedKernel(self._kernel, self._family, choice, self.ordinal, self.workspaces)
         kernel.use = use = self._source.first_use(self._kernel, self._family, self.place, choice)
-        if use is not None and self._check is None:
+        if use is not None and (self._kernel.name, self._family.axis) not in CHECKED_AT_LAUNCH:
+            use.give_up(f"no call checks {self._kernel.name} whose {self._family.axis} comes with the launch")
+            kernel.use = None
+        elif use is not None and self._check is None:
             self._check = rows_check(self._kernel, self._family.exact(self._family.high), use, current_id())
         return kernel
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, guessed, is_sound_within
+from tilewright.tuner.runtime.any_size.shortage import within_limit
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice
+from tilewright.tuner.runtime.errors import UntunedWarning, warn
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.memory.room import NoRoomError
+from tilewright.tuner.runtime.words import family_words
 
 Known = Callable[[Kernel, Problem, TargetDevice], Choice | None]
 """The known configuration of a problem on a device model, predicted or measured; None where there is none."""
@@ -38,8 +43,11 @@ class Families:
         table: Callable[[Kernel, Family, TargetDevice], Ranges | None],
         first_use: Callable[[Kernel, Problem, TargetDevice, Choice], FirstUse | None],
         untuned: Callable[[Kernel, Family, TargetDevice], None],
+        *,
+        only_tuned: bool = False,
     ) -> None:
         self._known, self._table, self._first_use, self._untuned = known, table, first_use, untuned
+        self._only_tuned = only_tuned
         self._kept: dict[tuple[str, str], InUse] = {}
         self._pinned: dict[tuple[str, str], Ranges] = {}
         self._lock = ForkSafeLock()
@@ -50,7 +58,8 @@ class Families:
         with self._lock:
             if key not in self._kept:
                 found = self._pinned.get(key) or self._table(kernel, family, place)
-                self._kept[key] = InUse(kernel, family, found or self._guessed(kernel, family, place))
+                found = within_limit(kernel, family, place, found or self._guessed(kernel, family, place))
+                self._kept[key] = InUse(kernel, family, found)
             return self._kept[key].ranges
 
     def in_use(self, slug: str) -> list[InUse]:
@@ -68,6 +77,17 @@ class Families:
         """The kernel's default for every size; raises LaunchError."""
         usable = lambda choice: family.admits(kernel, choice.configuration)  # noqa: E731
         return default_choice(kernel, family.largest, place, is_usable=usable)
+
+    def without_workspace(self, kernel: Kernel, family: Family, place: TargetDevice, error: NoRoomError) -> Choice:
+        """A default that takes no workspace at any size; raises the error where only what was tuned may run.
+
+        It does so too where a row's result must not depend on how many there are.
+        """
+        if self._only_tuned or family.batch_invariant:
+            raise error
+        choice = default_choice(kernel, family.largest, replace(place, most_workspace_bytes=0))
+        warn(f"{error}. The default configuration of {family_words(kernel, family)} is used", UntunedWarning)
+        return choice
 
     def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """The check of that choice at its first launch; one check for all sizes."""
@@ -87,7 +107,7 @@ class Families:
                 if (
                     choice is not None
                     and family.admits(kernel, choice.configuration)
-                    and is_sound_within(kernel, family, place.limits, choice, family.low, family.high)
+                    and is_sound_within(kernel, family, place, choice, family.low, family.high)
                 ):
                     return choice
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,35 +13,58 @@ from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.tuner.devices.cpu.build import LIBRARY
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.any_size.geometry import Geometry
+from tilewright.tuner.runtime.any_size.ranges import Beyond
+from tilewright.tuner.runtime.any_size.shortage import in_less
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.forks import ForkSafeLock
-from tilewright.tuner.runtime.host import builder_of_process, host_place, lock_of, zeros
+from tilewright.tuner.runtime.host import builder_of_process, host_place, lock_of
+from tilewright.tuner.runtime.memory.host import HostWorkspace
+from tilewright.tuner.runtime.memory.room import NoRoomError
 
 
 class HostFamilyLaunches:
     """Launches of one family on the CPU."""
 
     def __init__(self, kernel: Kernel, family: Family, source: RangeSource) -> None:
-        self._kernel, self._family = kernel, family
+        self._kernel, self._family, self._source = kernel, family, source
         self.ranges = source.ranges(kernel, family, host_place())
+        self._beyond = Beyond(kernel, family, host_place())
         self._functions: list[_SizedFunction | None] = [None] * len(self.ranges)
         self._lock = ForkSafeLock()
 
     def launch(self, call: SizedCall, _ordinal: int | None) -> None:
         """One launch on arrays at these addresses; raises ArgumentError for addresses that it must not run on."""
         check_addresses(self._kernel, self._family.exact(call.size), call.addresses)
-        number = self.ranges.number(call.size)
-        function = self._functions[number] or self._loaded(number)
-        function.launch(call.size, call.addresses, call.scalars)
+        ranges = self.ranges
+        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
+        try:
+            self._launch(number, call)
+        except NoRoomError as error:
+            self._launch_in_less(number, call, error)
 
     def prepare(self, _ordinal: int) -> None:
         """Compiles and loads all ranges."""
         for number in range(len(self.ranges)):
             self._loaded(number)
+
+    def _launch(self, number: int, call: SizedCall) -> None:
+        function = self._functions[number] or self._loaded(number)
+        function.launch(call.size, call.addresses, call.scalars)
+
+    def _launch_in_less(self, number: int, call: SizedCall, error: NoRoomError) -> None:
+        """Launches another range's configuration, or from now on the default in place of this range's."""
+        place = host_place()
+        for other in in_less(self._kernel, self._family, place, self.ranges, call.size):
+            with suppress(NoRoomError):
+                return self._launch(other, call)
+        choice = self._source.without_workspace(self._kernel, self._family, place, error)
+        with self._lock:
+            self.ranges, self._functions[number] = self.ranges.replaced(number, choice), None
+        return self._launch(number, call)
 
     def _loaded(self, number: int) -> _SizedFunction:
         with self._lock:
@@ -64,7 +88,7 @@ class _SizedFunction:
             np.ctypeslib.as_ctypes_type(one.dtype_for(family.largest)) if isinstance(one, Scalar) else None
             for one in kernel.passed(family.largest)
         ]
-        self._workspace = zeros(0)
+        self._workspace = HostWorkspace()
 
     def launch(self, size: int, addresses: tuple[int, ...], scalars: tuple[float, ...]) -> None:
         launches, needed = self._geometry.launches(size), self._geometry.workspace_bytes(size)
@@ -74,9 +98,8 @@ class _SizedFunction:
             ctypes.c_void_p(next(tensors)) if kind is None else kind(next(numbers)) for kind in self._types
         ]
         with self._lock:
-            if needed > (0 if self._workspace is None else self._workspace.nbytes):
-                self._workspace = zeros(needed)
-            if self._workspace is not None:
-                cells.append(ctypes.c_void_p(self._workspace.ctypes.data))
+            if needed:
+                workspace = self._workspace.memory(needed)
+                cells.append(ctypes.c_void_p(workspace.ctypes.data))
             values = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
             self._run((ctypes.c_uint * len(sizes))(*sizes), values)

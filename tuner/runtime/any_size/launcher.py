@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -74,6 +74,7 @@ class AnySizeLauncher:
         self._source, self._exact = source, exact
         self._tensors = tuple(tensor.name for tensor in kernel.tensors)
         self._axes = [axis_of(tensor, family) for tensor in kernel.tensors]
+        self._ranks = [len(tensor.shape(family.largest)) for tensor in kernel.tensors]
         self._first = next(place for place, axis in enumerate(self._axes) if axis is not None)
         written = [place for place, tensor in enumerate(kernel.tensors) if tensor.role != "input"]
         self._written = itemgetter(*written)
@@ -93,16 +94,16 @@ class AnySizeLauncher:
             scalars = self.scalars(**numbers)
         packed, arrays = self._unpacked(arrays)
         addresses, layout, size = [], [], -1
-        for array, axis in zip(arrays, self._axes, strict=True):
+        for array, axis, rank in zip(arrays, self._axes, self._ranks, strict=True):
             reader = READERS[type(array)]
             address, picture = reader.read(array)
             addresses.append(address)
-            if axis is None:
-                layout.append(picture)
-                continue
             place = 2 if reader.read is dlpack.borrow else 1  # of the shape in the picture
             shape = picture[place]  # type: ignore[index]
-            if len(shape) <= axis or size not in {-1, shape[axis]}:
+            if axis is None or len(shape) < rank:  # of fewer axes: all products of a batch share it
+                layout.append(picture)
+                continue
+            if size not in {-1, shape[axis]}:
                 size = 0
                 break
             size = shape[axis]
@@ -179,7 +180,7 @@ class AnySizeLauncher:
         size = self._size_of(layouts)
         if size == 0:
             return _Plan(_nothing, _nothing, None), 0
-        problem = arguments.laid_out(self.kernel, self.family.exact(size), layouts)
+        problem, key = self._posed(layouts, size, key)
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         try:
             launches = self._launches(self._family_of(problem), self.device or kind)
@@ -194,6 +195,25 @@ class AnySizeLauncher:
         if key is not None:
             self._plans[key] = plan
         return plan, size
+
+    def _posed(self, layouts: Sequence[Layout], size: int, key: Hashable) -> tuple[Problem, Hashable]:
+        """The problem that arrays pose which lie so, and under which key its plan may be kept; None for no key.
+
+        Along one element a stride says nothing, but other sizes have the same key: it is read as that of two.
+        """
+        problem = arguments.laid_out(self.kernel, self.family.exact(size), layouts)
+        if size > 1:
+            return problem, key
+        two = [
+            layout
+            if axis is None or len(layout.shape) < rank
+            else replace(layout, shape=(*layout.shape[:axis], 2, *layout.shape[axis + 1 :]))
+            for layout, axis, rank in zip(layouts, self._axes, self._ranks, strict=True)
+        ]
+        try:
+            return arguments.laid_out(self.kernel, self.family.exact(2), two), key
+        except ArgumentError:
+            return problem, None
 
     def _size_of(self, layouts: Sequence[Layout]) -> int:
         name, axis = self._tensors[self._first], self._axes[self._first] or 0

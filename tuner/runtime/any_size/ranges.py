@@ -10,8 +10,8 @@ from math import isqrt
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.problem import Limits
-from tilewright.tuner.runtime.choice import Choice, is_admitted
+from tilewright.tuner.runtime.choice import Choice, TargetDevice, is_admitted
+from tilewright.tuner.runtime.errors import LaunchError
 
 GUESSED_AT = (16, 64, 128, 256, 512, 1024, 2048, 8192)
 """Sizes at which configurations are predicted where no table is known: at most so many modules are loaded."""
@@ -36,6 +36,11 @@ class Ranges:
         """The number of the range that serves that size."""
         return bisect_left(self._ends, size)
 
+    @property
+    def end(self) -> int:
+        """The largest size that they were made for."""
+        return self.ranges[-1].high
+
     def __len__(self) -> int:
         return len(self.ranges)
 
@@ -52,9 +57,37 @@ def guessed(family: Family, choose: Callable[[int], Choice]) -> Ranges:
     return Ranges([SizeRange(end, choose(size)) for end, size in zip(ends, sizes, strict=True)])
 
 
-def is_sound_within(kernel: Kernel, family: Family, limits: Limits, choice: Choice, low: int, high: int) -> bool:
+def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:
     """Whether the configuration is right from `low` to `high`: what it takes of the device grows with the size."""
-    return all(is_admitted(kernel, family.at(size), limits, choice.configuration) for size in (low, high))
+    return all(is_admitted(kernel, family.at(size), place, choice.configuration) for size in (low, high))
+
+
+class Beyond:
+    """Which range serves sizes beyond the end of the last one, found once a size."""
+
+    def __init__(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
+        self._kernel, self._family, self._place = kernel, family, place
+        self._numbers: dict[int, int] = {}
+
+    def number(self, ranges: Ranges, size: int) -> int:
+        """The last range whose configuration is right at that size, as a whole or in panels; raises LaunchError."""
+        found = self._numbers.get(size)
+        if found is None:
+            found = next((i for i in reversed(range(len(ranges))) if self._is_right(ranges, i, size)), None)
+            if found is None:
+                reason = f"no configuration of its launcher, which is for up to {ranges.end}, is right there"
+                raise LaunchError(f"{self._family.at(size)}: {reason}. Ask best(...) for {self._family.axis}={size}")
+            self._numbers[size] = found
+        return found
+
+    def _is_right(self, ranges: Ranges, number: int, size: int) -> bool:
+        one = ranges.ranges[number]
+        if self._kernel.fault(self._family.exact(size)) is not None:
+            return False
+        most = self._kernel.variant(one.choice.configuration.variant).most_at_once
+        if 0 < most <= one.high:
+            return True
+        return is_sound_within(self._kernel, self._family, self._place, one.choice, size, size)
 
 
 def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:

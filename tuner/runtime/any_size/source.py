@@ -9,6 +9,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.runtime.memory.room import NoRoomError
 
 
 class RangeSource(Protocol):
@@ -19,6 +20,9 @@ class RangeSource(Protocol):
 
     def default(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Choice:
         """The kernel's default for every size; raises LaunchError."""
+
+    def without_workspace(self, kernel: Kernel, family: Family, place: TargetDevice, error: NoRoomError, /) -> Choice:
+        """A default that takes no workspace at any size; raises the error where only what was tuned may run."""
 
     def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
         """The check of that choice at its first launch; None where none is needed."""

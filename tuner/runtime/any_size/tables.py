@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,10 @@ def ranges_of(
         ranges, low = list[SizeRange](), 1
         for one in stored["ranges"]:
             choice = loaded(Choice.from_facts({"match": "range", **one}, "table"), one)
+            anywhere = replace(place, most_workspace_bytes=None)  # `within_limit` looks at that
             is_ours = kernel.has_source(choice.configuration.variant, str(one["source_hash"]))
             high = int(one["high"])
-            if not is_ours or not is_sound_within(kernel, family, place.limits, choice, low, high):
+            if not is_ours or not is_sound_within(kernel, family, anywhere, choice, low, high):
                 return None
             if not family.admits(kernel, choice.configuration):
                 return None

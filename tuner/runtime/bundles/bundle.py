@@ -68,7 +68,7 @@ class Bundle:
         if facts is None:
             return None
         choice = Choice.from_facts(facts, "bundle")
-        if not is_admitted(kernel, problem, place.limits, choice.configuration):
+        if not is_admitted(kernel, problem, place, choice.configuration):
             self._left_aside(f"{problem}: {choice.configuration} is not in this version's search space")
             return None
         variant, source = choice.configuration.variant, str(facts.get("source"))

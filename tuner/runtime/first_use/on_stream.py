@@ -29,7 +29,8 @@ from tilewright.tuner.runtime.first_use.product import (
     source,
 )
 from tilewright.tuner.runtime.forks import ForkSafeLock
-from tilewright.tuner.runtime.workspaces import capture_id, zeroed
+from tilewright.tuner.runtime.memory.scratch import zeroed
+from tilewright.tuner.runtime.memory.workspaces import capture_id
 
 _THREADS = 256
 _MAPPED = 1 | 2  # CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
@@ -56,7 +57,8 @@ class _Memory:
     """
 
     def __init__(self, size_bytes: int, counters_bytes: int) -> None:
-        self.size_bytes, self.counters_bytes, self.device = size_bytes, counters_bytes, zeroed(size_bytes)
+        self.size_bytes, self.counters_bytes = size_bytes, counters_bytes
+        self.device = zeroed(size_bytes).address
         host, mapped = ctypes.c_void_p(), ctypes.c_uint64()
         with allowed_while_capturing():
             call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(ctypes.sizeof(_Verdict)), _MAPPED)
@@ -74,7 +76,7 @@ class _Reserve:
         self._lock = ForkSafeLock()
 
     def take(self, size_bytes: int, counters_bytes: int) -> _Memory:
-        """Memory of at least that size with so many bytes of counters; raises DriverError where there is no room."""
+        """Memory of at least that size with so many bytes of counters; raises TunerError where there is no room."""
         with self._lock:
             for one in self._free:
                 if one.size_bytes >= size_bytes and one.counters_bytes == counters_bytes:
@@ -132,7 +134,12 @@ class RowsCheck:
         if self.is_under_way and not self.is_over:
             return False
         self.settle()
-        self.use, self._is_running, self._memory = use, False, self._taken()
+        self.use, self._is_running = use, False
+        try:
+            self._memory = self._taken()
+        except TunerError as error:
+            use.give_up(f"there is no memory to check it: {error}")
+            return False
         return True
 
     def taken(self, stream: int) -> CheckedLaunch | None:
@@ -148,7 +155,7 @@ class RowsCheck:
         if is_enqueued:
             try:
                 self._memory = self._taken()
-            except DriverError as error:
+            except TunerError as error:
                 self.use.give_up(f"its launch failed, and there is no memory to check another: {error}")
                 return
         self._is_running = False
@@ -225,7 +232,7 @@ def rows_check(kernel: Kernel, problem: Problem, use: FirstUse | None, context_i
         return None
     try:
         return RowsCheck(kernel, problem, use, context_id)
-    except (DriverError, TrialFailure, TunerError, LookupError, AttributeError) as error:
+    except (TrialFailure, TunerError, LookupError, AttributeError) as error:
         use.give_up(f"its check cannot be made ready: {error}")
         return None
 

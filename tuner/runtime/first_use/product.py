@@ -37,6 +37,9 @@ _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh", "gelu", "silu")
 CHECKED_ON_STREAM = frozenset({"gemm", "linear", "gemv"})
 """Kernels that are one product. No others are checked on a GPU."""
 
+CHECKED_AT_LAUNCH = frozenset({("gemm", "m"), ("linear", "m")})
+"""Of those the axes whose size may come with the launch: the rows of a task, which nothing else depends on."""
+
 
 class Task(ctypes.Structure):
     """`Task` of rows.cu."""

@@ -48,6 +48,17 @@ def test_one_size_is_answered_by_the_range_that_it_lies_in(rows):
     assert (at_end.configuration, at_end.time_ms, at_end.expected_loss) == ({"TILE_WIDTH": 16}, 1.0, 0.0)
 
 
+def test_a_table_of_batches_answers_for_any_number_of_products(rows):
+    one = {"m": 64, "n": 64, "k": 64}
+    table(rows, one | {"batch": "1..1024"})
+    answers = [
+        find_best(rows.session, "gemm", "nvidia-h200", one | more) for more in ({}, {"batch": 64}, {"batch": 65})
+    ]
+    assert [answer.match for answer in answers] == ["range"] * 3
+    assert [answer.sizes for answer in answers] == ["batch=1..64", "batch=1..64", "batch=65..1024"]
+    assert find_best(rows.session, "gemm", "nvidia-h200", one | {"batch": 1025}).match != "range"
+
+
 def test_what_was_tuned_exactly_comes_before_and_what_lies_outside_is_answered_otherwise(rows):
     table(rows)
     rows.best({"m": 544, "n": 512, "k": 512}, configuration=NAIVE)

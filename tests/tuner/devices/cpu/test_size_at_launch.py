@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.compile.nvrtc import is_available
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.runtime import Runtime
 
 HOPPER = Limits((9, 0), 132, 80 << 30, max_shared_bytes=232448, shared_bytes_per_multiprocessor=228 * 1024)
 ON_CPU = [
@@ -21,6 +31,11 @@ ON_CPU = [
     ("linear", "tiled", "float32"),
     ("linear", "wpt", "float64"),
     ("linear_gated", "tiled", "bfloat16"),
+    ("gemv", "naive", "float32"),
+    ("gemv", "warp", "bfloat16"),
+    ("gemv", "block", "float64"),
+    ("gemv", "vectorized", "float32"),
+    ("gemv", "split", "float32"),
     ("softmax", "warp", "float32"),
     ("softmax", "block", "float16"),
     ("softmax", "online", "float32"),
@@ -42,10 +57,27 @@ ON_GPU = [
 ]
 
 
+OF_BATCH = [
+    ("float32", "naive"),
+    ("float32", "wpt"),
+    ("float32", "register"),
+    ("float32", "tensor3xtf32"),
+    ("float64", "tensor_fp64"),
+    ("bfloat16", "tensor_half"),
+]
+
+
 def posed(kernel: str, m: int, dtype: str = "float32", **options: bool | str) -> Problem:
     declared = catalogue().get(kernel)
     shape = {axis: size for axis, size in {"m": m, "n": 104, "k": 264}.items() if axis in declared.axes}
     return declared.with_size_at_launch(declared.problem(shape, dtype, options), "m")
+
+
+def of_batch(batch: int, dtype: str = "float32", options: dict[str, bool] | None = None, **places: int) -> Problem:
+    """A batch of products of 33 x 20 x 40, whose number comes with the launch."""
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 33, "n": 20, "k": 40, "batch": 2, **places}, dtype, options)
+    return gemm.with_size_at_launch(problem, "batch").with_size("batch", batch)
 
 
 @pytest.mark.parametrize(("kernel", "variant", "dtype"), ON_CPU)
@@ -60,6 +92,159 @@ def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str,
         finally:
             bench.close()
     assert len(programs) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"trans_a": True, "beta_zero": False}], ids=["plain", "turned"])
+@pytest.mark.parametrize(("variant", "dtype"), [("naive", "float32"), ("tiled", "bfloat16"), ("wpt", "float32")])
+def test_one_program_is_right_at_every_batch(variant: str, dtype: str, options: dict[str, bool]) -> None:
+    device, gemm, programs = CpuDevice(), catalogue().get("gemm"), set()
+    for batch, places in ((1, {}), (5, {}), (3, {"ldc": 64, "stride_c": 20})):  # at last rows of C that take turns
+        bench = device.bench(gemm, of_batch(batch, dtype, options, **places), seed=batch)
+        try:
+            program = bench.compile(gemm.variant(variant).space().default())
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 2  # where C lies is compiled in
+
+
+@pytest.mark.parametrize(
+    ("n", "values"), [(8192, {"SPLIT": 4, "UNROLL": 2}), (301, {"ROWS": 4, "THREADS_PER_ROW": 64, "UNROLL": 2})]
+)
+def test_split_rows_count_in_one_workspace_whatever_their_number(
+    tmp_path: Path, n: int, values: dict[str, int]
+) -> None:
+    """One after the other: what a larger number of rows leaves in the workspace is no matter to fewer."""
+    gemv = catalogue().get("gemv")
+    configuration = Configuration.of("split", dict(gemv.variant("split").space().default().values) | values)
+    family = Family.of(gemv, {"m": (1, 600), "n": n})
+    runtime = Runtime(answers=AnswerCache(tmp_path), shipped_records=False)
+    runtime.families.pin({family: Ranges([SizeRange(600, Choice(configuration, "table", "range"))])}, host_place().slug)
+    launch, generator = runtime.any_size("gemv", {"n": n}, device="cpu", largest=600), np.random.default_rng(5)
+    assert gemv.variant("split").is_sound(configuration.values, family.largest, host_place().limits)
+    for m in (600, 1, 599, *generator.integers(1, 600, 6), 2):
+        a, x = generator.standard_normal((m, n)).astype(np.float32), generator.standard_normal(n).astype(np.float32)
+        y = np.full(m, np.nan, np.float32)
+        np.testing.assert_allclose(launch(a, x, y), a.astype(np.float64) @ x, atol=1e-3)
+
+
+def quantised(m: int, weights: str = "int8", group: str = "128") -> Problem:
+    """Few rows beside weights of 8 or 4 bits, whose number comes with the launch."""
+    kernel = catalogue().get("linear_quantized")
+    problem = kernel.problem({"m": m, "n": 50, "k": 384}, "bfloat16", {"weights": weights, "group": group})
+    return kernel.with_size_at_launch(problem, "m")
+
+
+@pytest.mark.parametrize(("weights", "group"), [("int8", "128"), ("int4", "row"), ("int4_zeros", "128")])
+@pytest.mark.parametrize("columns", [1, 4])
+def test_quantised_weights_meet_any_number_of_rows(weights: str, group: str, columns: int) -> None:
+    device, kernel, programs = CpuDevice(), catalogue().get("linear_quantized"), set()
+    values = dict(kernel.variant("rows").space().default().values) | {"COLUMNS": columns}
+    for m in (1, 7, 64):
+        bench = device.bench(kernel, quantised(m, weights, group), seed=m)
+        try:
+            program = bench.compile(Configuration.of("rows", values))
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize("weights", ["int8", "int4_zeros"])
+def test_tensor_cores_take_sixteen_rows_a_block(weights: str) -> None:
+    kernel = catalogue().get("linear_quantized")
+    configuration = kernel.variant("tensor").space().default()
+    problems = [quantised(m, weights) for m in (1, 16, 17, 64)]
+    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    launches = [kernel.variant("tensor").launch(configuration.values, problem) for problem in problems]
+    assert [launch.grid[1] for launch in launches] == [1, 1, 2, 4]
+    assert len({launch.shared_bytes for launch in launches}) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(("divide", "blocks"), [(1, [1, 1, 1, 1]), (4, [1, 1, 2, 4])])
+def test_blocks_that_stream_weights_take_a_part_of_sixty_four_rows(divide: int, blocks: list[int]) -> None:
+    kernel = catalogue().get("linear_quantized")
+    streamed, problems = kernel.variant("streamed"), [quantised(m, "int4") for m in (1, 16, 17, 64)]
+    values = dict(streamed.space().default().values) | {"WARPS_K": 1, "WARPS_N": 4, "DIVIDE": divide}
+    configuration = Configuration.of("streamed", values)
+    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    launches = [streamed.launch(configuration.values, problem) for problem in problems]
+    assert [launch.grid[1] for launch in launches] == blocks
+    assert len({launch.shared_bytes for launch in launches}) == 1
+    assert all(streamed.admits(problem, HOPPER) for problem in problems)
+
+
+OF_IMAGES = [
+    ("direct", {}, {"activation": "relu"}),
+    ("direct", {"stride": 2, "dilation": 2}, {}),
+    ("implicit_gemm", {}, {}),
+    ("implicit_gemm", {"stride": 2, "padding": 0}, {"activation": "gelu"}),
+    ("depthwise", {"filters": 1}, {"depthwise": True}),
+    ("depthwise", {"filters": 1, "stride": 2}, {"depthwise": True}),
+]
+
+
+def of_images(batch: int, sizes: dict[str, int], options: dict[str, bool | str], dtype: str = "float32") -> Problem:
+    """Images of 9 x 7 pixels, whose number comes with the launch."""
+    conv2d = catalogue().get("conv2d")
+    image = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
+    return conv2d.with_size_at_launch(conv2d.problem({"batch": batch} | image | sizes, dtype, options), "batch")
+
+
+@pytest.mark.parametrize(("variant", "sizes", "options"), OF_IMAGES)
+def test_one_program_is_right_for_every_number_of_images(
+    variant: str, sizes: dict[str, int], options: dict[str, bool | str]
+) -> None:
+    device, conv2d, programs = CpuDevice(), catalogue().get("conv2d"), set()
+    for batch in (1, 3, 10):
+        bench = device.bench(conv2d, of_images(batch, sizes, options), seed=batch)
+        try:
+            program = bench.compile(conv2d.variant(variant).space().default())
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+    assert len(programs) == 1
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize("variant", ["direct", "implicit_gemm", "tensor3xtf32", "tensor1xtf32"])
+def test_all_numbers_of_images_are_one_compilation(variant: str) -> None:
+    conv2d, options = catalogue().get("conv2d"), {"accuracy": "tf32"} if variant == "tensor1xtf32" else {}
+    configuration = conv2d.variant(variant).space().default()
+    problems = [of_images(batch, {}, options) for batch in (1, 64, 256)]
+    (work,) = {Compilation.of(conv2d, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    assert all(conv2d.variant(variant).admits(problem, HOPPER) for problem in problems)
+
+
+def test_channels_ahead_of_pixels_have_their_number_of_images_compiled_in() -> None:
+    with pytest.raises(InvalidProblemError, match="no variant of conv2d has it vary at launch"):
+        of_images(2, {}, {"layout": "nchw"})
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(("dtype", "variant"), OF_BATCH)
+def test_all_batches_are_one_compilation(dtype: str, variant: str) -> None:
+    gemm = catalogue().get("gemm")
+    configuration = gemm.variant(variant).space().default()
+    assert gemm.variant(variant).takes_size(of_batch(2, dtype))
+    (work,) = {Compilation.of(gemm, of_batch(n, dtype), configuration, "sm_90", "nvrtc") for n in (1, 2, 300)}
+    assert compile_now(work).cubin
+
+
+def test_a_batch_beyond_the_grid_is_not_admitted() -> None:
+    naive = catalogue().get("gemm").variant("naive")
+    values = naive.space().default().values
+    assert naive.is_sound(values, of_batch(65535), HOPPER)
+    assert not naive.is_sound(values, of_batch(65536), HOPPER)
+    assert naive.launch(values, of_batch(65536)).grid[1] == 65536  # which a device refuses
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
@@ -98,7 +283,7 @@ def test_rows_that_would_move_other_operands_are_refused(options: dict[str, bool
 
 def test_an_axis_that_is_always_compiled_in_is_refused() -> None:
     gemm = catalogue().get("gemm")
-    with pytest.raises(InvalidProblemError, match="those of gemm are m"):
+    with pytest.raises(InvalidProblemError, match="those of gemm are m, batch"):
         gemm.with_size_at_launch(gemm.problem({"m": 5, "n": 6, "k": 7}), "n")
 
 

@@ -153,7 +153,7 @@ def refine(candidate: Candidate) -> bool:
     values[PROMOTE_K] //= 2
     finer = Configuration.from_json({"variant": choice.configuration.variant, **values})
     place = place_of(resolved(str(_tensor(arguments).device)))
-    if not is_admitted(runtime.kernels.get(problem.kernel), problem, place.limits, finer):
+    if not is_admitted(runtime.kernels.get(problem.kernel), problem, place, finer):
         return False
     match = "nearest" if choice.match in MEASURED else choice.match  # it was not verified
     runtime.pin({problem: finer}, {problem: match})

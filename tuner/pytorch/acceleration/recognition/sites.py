@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from tilewright.kernels.linear_quantized.declaration import MOST_ROWS
-from tilewright.kernels.linear_quantized.reference import GROUP
+from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.installation.installed import SHARED, Replacement
 from tilewright.tuner.pytorch.acceleration.installation.quantised import INT8

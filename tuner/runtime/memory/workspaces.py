@@ -1,19 +1,22 @@
 """Scratch memory of launches: one for each stream, and one for each stream of each CUDA graph that is captured.
 
 Two launches share one only where the second waits for the first. A replayed graph may overlap with the stream that it
-was captured on, so it gets its own, which lives as long as the launcher's function.
+was captured on, so it gets its own, which stays as long as the process.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.runtime.contexts import allowed_while_capturing
 from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.runtime.memory.scratch import Scratch, register, zeroed
 from tilewright.tuner.runtime.views import LEGACY_STREAM
 
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+Use = tuple[int, int]
+"""A stream's id and 0, or a captured stream's handle and the id of its graph."""
 
 
 class Workspaces:
@@ -21,33 +24,35 @@ class Workspaces:
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
-        self._by_use: dict[tuple[int, int], int] = {}
+        self._by_use: dict[Use, Scratch] = {}
         self._lock = ForkSafeLock()
+        register(self)
 
     def address(self, stream: int) -> int:
-        """The one for a launch on that stream now; allocated, and waited for, when it is first asked for."""
+        """The one for a launch on that stream now; allocated, and waited for, when it is first asked for.
+
+        Raises NoRoomError.
+        """
         use = use_of(stream)
         workspace = self._by_use.get(use)
         if workspace is None:
             with self._lock:
                 workspace = self._by_use.get(use) or zeroed(self._size_bytes)
                 self._by_use[use] = workspace
-        return workspace
+        return workspace.address
+
+    def yielded(self) -> Iterable[Scratch]:
+        """Those of streams, which have others from now on; graphs keep theirs."""
+        with self._lock:
+            return without_graphs(self._by_use)
 
 
-def zeroed(size_bytes: int) -> int:
-    """The address of new zeros in the current context, which nothing frees; also while a CUDA graph is captured."""
-    memory, stream = ctypes.c_uint64(), ctypes.c_void_p()
-    with allowed_while_capturing():
-        call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size_bytes))
-        call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
-        call("cuMemsetD8Async", memory, 0, ctypes.c_size_t(size_bytes), stream)
-        call("cuStreamSynchronize", stream)
-        call("cuStreamDestroy_v2", stream)
-    return memory.value
+def without_graphs(by_use: dict[Use, Scratch]) -> list[Scratch]:
+    """Takes those of streams out."""
+    return [by_use.pop(use) for use in list(by_use) if not use[1]]
 
 
-def use_of(stream: int) -> tuple[int, int]:
+def use_of(stream: int) -> Use:
     """The stream by its id, which is never used again; while it is captured, its handle and the graph's id."""
     capture = capture_id(stream)
     if capture:

@@ -1,0 +1,118 @@
+"""Tables of families: how long they take to tune, from nothing and from shipped records, and what they consist of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.device import Device
+from tilewright.tuner.families.limits import FamilyBudget
+from tilewright.tuner.families.representative import spread
+from tilewright.tuner.families.table import Table
+from tilewright.tuner.families.tune import tune_family
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.shipped import shipped_answer
+
+UNSEEN = 8
+"""Sizes of each family that tuning did not use."""
+
+PREDICTED = 3
+"""Sizes that are predicted from shipped records: both ends and the middle, as a worker does."""
+
+WARM_SECONDS, WARM_SIZES = 0.4, 8
+"""Of each search that begins with predictions."""
+
+
+def head(family: Family) -> dict[str, Any]:
+    """What identifies the family in the document."""
+    shape = family.largest.shape
+    return {"kernel": family.kernel, "n": shape["n"], "k": shape["k"], "dtype": family.dtype, "largest": family.high}
+
+
+def table(device: Device, kernel: Kernel, family: Family, seconds: float, seed: int) -> dict[str, Any]:
+    """The family tuned twice; the table that is kept is the one from nothing."""
+    cold = tune_family(device, kernel, family, FamilyBudget(seconds=seconds), seed=seed)
+    row = {"seconds": cold.seconds, **_facts(kernel, cold)}
+    starts = _predicted(device, kernel, family)
+    if starts:
+        budget = FamilyBudget(seconds=WARM_SECONDS, sizes=WARM_SIZES)
+        warm = tune_family(device, kernel, family, budget, seed=seed, starts=starts)
+        row["from_shipped"] = {"starts": len(starts), "seconds": warm.seconds, "loss": warm.as_json(kernel)["loss"]}
+    return row
+
+
+def invariant(device: Device, kernel: Kernel, family: Family, seconds: float, seed: int) -> dict[str, Any]:
+    """At each size that both were measured at, the time without over that with the option."""
+    free, same = (
+        tune_family(device, kernel, replace(family, batch_invariant=asked), FamilyBudget(seconds=seconds), seed=seed)
+        for asked in (False, True)
+    )
+    ratios = {str(size): free.time_ms(size) / same.time_ms(size) for size in free.sizes if size in set(same.sizes)}
+    return {"ratios": ratios, "configuration": str(same.spans[0].configuration), "seconds": same.seconds}
+
+
+def unseen(document: Mapping[str, Any], family: Family) -> list[int]:
+    """Sizes of the family that its table was not tuned at; the same ones each time."""
+    found = _row(document, family)
+    if found is None:
+        return []
+    generator, taken, sizes = random.Random(found["n"] * 31 + found["k"]), set(found["sizes"]), list[int]()
+    while len(sizes) < min(UNSEEN, family.high // 2):
+        size = max(1, min(family.high, round(family.high ** generator.random())))
+        if size not in taken:
+            taken.add(size)
+            sizes.append(size)
+    return sorted(sizes)
+
+
+def ranges_of(document: Mapping[str, Any], family: Family) -> Ranges | None:
+    """The ranges of the family's table; None where it was not tuned."""
+    found = _row(document, family)
+    if found is None:
+        return None
+    choices = [
+        Choice(Configuration.of(one["variant"], one["configuration"]), "table", "range") for one in found["ranges"]
+    ]
+    return Ranges([SizeRange(one["high"], choice) for one, choice in zip(found["ranges"], choices, strict=True)])
+
+
+def _row(document: Mapping[str, Any], family: Family) -> Mapping[str, Any] | None:
+    wanted = head(family).items()
+    return next((row for row in document["tables"] if row.items() >= wanted), None)
+
+
+def _facts(kernel: Kernel, made: Table) -> dict[str, Any]:
+    ranges = [
+        {
+            "low": span.low,
+            "high": span.high,
+            "variant": span.configuration.variant,
+            "configuration": dict(span.configuration.values),
+        }
+        for span in made.spans
+    ]
+    configurations = {span.configuration for span in made.spans}
+    shared = {c.variant for c in configurations if any(one.is_shared for one in kernel.variant(c.variant).before)}
+    document = made.as_json(kernel)
+    return {
+        "sizes": made.sizes,
+        "configurations": len(configurations),
+        "modules": len(configurations) + len(shared),
+        "loss": document["loss"],
+        "trials": made.trials,
+        "compilations": made.compilations,
+        "ranges": ranges,
+    }
+
+
+def _predicted(device: Device, kernel: Kernel, family: Family) -> Sequence[Configuration]:
+    place = TargetDevice(device.model.slug, device.model.limits)
+    problems = [family.exact(size) for size in spread(family.low, family.high, PREDICTED)]
+    answers = [answer for problem in problems if (answer := shipped_answer(kernel, problem, place))]
+    return list(dict.fromkeys(Configuration.of(one["variant"], one["configuration"]) for one in answers))

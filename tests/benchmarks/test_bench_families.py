@@ -1,0 +1,43 @@
+"""The benchmark of families on the CPU: in slices, with what the file has left out."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+SMALL = ["--device", "cpu", "--shape", "24x40", "--dtype", "float32", "--largest", "16", "--seconds", "0.3"]
+SMALL += ["--table-seconds", "0.1", "--calls", "12", "--part", "tables", "--part", "rows", "--part", "at_launch"]
+
+
+@pytest.fixture
+def families(benchmark_module):
+    return benchmark_module("families")
+
+
+def run(families, monkeypatch, out, *more):
+    monkeypatch.setattr(sys, "argv", ["families.py", *SMALL, "--out", str(out), *more])
+    families.main()
+    return json.loads(out.read_text()) if out.exists() else None
+
+
+@pytest.mark.timeout(400)
+def test_slices_make_the_whole_document(families, monkeypatch, capsys, tmp_path):
+    out = tmp_path / "families.json"
+    assert run(families, monkeypatch, out, "--stop-after", "-1") is None
+    assert "continue with --resume" in capsys.readouterr().err
+    monkeypatch.setattr(families.tables, "UNSEEN", 2)
+    document = run(families, monkeypatch, out)
+    (table,) = document["tables"]
+    assert table["configurations"] <= 8
+    assert len(document["rows"]) == 2
+    assert not {row["m"] for row in document["rows"]} & set(table["sizes"])
+    assert all(row["ratio"] == row["exact_ms"] / row["time_ms"] and row["tried"] > 0 for row in document["rows"])
+    assert {row["variant"] for row in document["at_launch"]} == {"naive", "tiled", "wpt"}
+    monkeypatch.setattr(families.tables, "table", pytest.fail)  # what the file has is not measured again
+    monkeypatch.setattr(families.exact, "row", pytest.fail)
+    assert run(families, monkeypatch, out, "--resume", "--part", "trace")["rows"] == document["rows"]
+    told = capsys.readouterr().out
+    assert "1 families: at most" in told
+    assert "trace float32" in told
