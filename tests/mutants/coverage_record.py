@@ -28,17 +28,25 @@ class Recorded:
         path = os.path.realpath(ROOT / module)
         by_line = self.data.contexts_by_lineno(path)
         tests = {test for line in range(first, last + 1) for test in by_line.get(line, ())}
-        return sorted(_tests(tests) or _tests({test for tests in by_line.values() for test in tests}))
+        named = _tests(tests) or _tests({test for tests in by_line.values() for test in tests})
+        return sorted(named & self.seconds.keys())  # tests that are gone have no seconds
 
 
 def recorded(folder: Path, workers: int, tests: Sequence[str] = ()) -> Recorded:
-    """The record of a run of all tests, or of these; it is kept in `folder`, and read where it is there."""
-    if (folder / "coverage").exists():
-        return _read(folder)
+    """The record of a run of all tests, or of these; it is kept in `folder`, where files that are newer run again."""
+    kept = folder / "coverage"
+    if kept.exists():
+        files = (file for file in (ROOT / "tests").rglob("test_*.py") if file.stat().st_mtime > kept.stat().st_mtime)
+        tests = [str(file.relative_to(ROOT)) for file in files]
+        if not tests:
+            return _read(folder)
+        known = (folder / "seconds.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+        others = [line for line in known if line.split(maxsplit=1)[1].partition("::")[0] not in tests]
+        (folder / "seconds.txt").write_text("".join(others), encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     settings, seconds = folder / "coveragerc", folder / "seconds.txt"
     settings.write_text(SETTINGS + f"data_file = {folder / 'coverage'}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--cov"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--cov", "--cov-append"]
     command += ["--continue-on-collection-errors"]
     command += [
         f"--cov-config={settings}",
