@@ -37,7 +37,7 @@ LEFT_OUT = ("tuner/pytorch/",)
 LONGEST_S, LONGEST_TEST_S = 400.0, 60
 """Of a run, which then counts as missed, and of a test, which fails."""
 
-MOST_TESTS_S = 60.0
+MOST_TESTS_S = 45.0
 """Of the tests that judge one change, by the seconds that they took under coverage."""
 
 FIRST = "tests/service/operations/test_row_locks.py"
@@ -142,7 +142,7 @@ def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) ->
     python_path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     environment = dict(os.environ) | {"PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
     environment["TILEWRIGHT_TEST_POSTGRES_HOME"] = str(_home(folder))
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command += ["--timeout", str(LONGEST_TEST_S), *tests, *(f"--deselect={one}" for one in broken)]
     try:
         ended = subprocess.run(
