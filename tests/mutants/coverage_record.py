@@ -26,12 +26,18 @@ class Recorded:
     data: CoverageData
     seconds: dict[str, float]
 
-    def running(self, module: str, first: int, last: int) -> list[str]:
-        """The tests that run a line from `first` to `last`; where none does (constants), all that run the module."""
+    def running(self, module: str, first: int, last: int, room: str) -> list[str]:
+        """The tests that run a line from `first` to `last`; where none does, all that run the module or are in `room`.
+
+        That is so of constants and declarations: a module's own lines run once, while tests are collected.
+        """
         path = os.path.realpath(ROOT / module)
         by_line = self.data.contexts_by_lineno(path)
         tests = {test for line in range(first, last + 1) for test in by_line.get(line, ())}
-        named = self._tests(tests) or self._tests({test for tests in by_line.values() for test in tests})
+        named = self._tests(tests)
+        if not named & self.seconds.keys():
+            named = self._tests({test for tests in by_line.values() for test in tests})
+            named |= {test for test in self.seconds if test.startswith(room)}
         return sorted(named & self.seconds.keys())  # tests that are gone have no seconds
 
     def _tests(self, contexts: set[str]) -> set[str]:

@@ -45,9 +45,10 @@ FIRST = "tests/service/operations/test_row_locks.py"
 
 OF_TOPS = {
     "service/": "tests/test_generated_references.py",
+    "service/store/models/": "tests/service/store/test_schema.py::test_tables_that_models_make_are_those_of_the_revisions",
     "kernels/": "tests/kernels/test_spaces_stay.py",
 }
-"""What holds for all of a package: its generated pages, and the record of its spaces."""
+"""What holds for all of a package: its generated pages, its tables, and the record of its spaces."""
 
 
 @cache
@@ -63,9 +64,9 @@ def judging_tests(record: Recorded, module: str, change: Change) -> list[str]:
 
     As many as take `MOST_TESTS_S`. What holds for all of a package comes last.
     """
-    room = f"tests/{module.rpartition('/')[0]}/"
+    room = next(f"{folder}/" for folder in (Path("tests") / module).parents if (ROOT / folder).is_dir())
     own = module.rpartition("/")[2].removesuffix(".py")
-    tests = record.running(module, change.line, change.line + change.old.count("\n"))
+    tests = record.running(module, change.line, change.line + change.old.count("\n"), room)
 
     def order(test: str) -> tuple[bool, bool, float]:
         return own not in test.partition("::")[0], not test.startswith(room), record.seconds.get(test, 1.0)
