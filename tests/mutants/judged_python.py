@@ -45,7 +45,7 @@ FIRST = "tests/service/operations/test_row_locks.py"
 
 OF_TOPS = {
     "service/": "tests/test_generated_references.py",
-    "service/store/models/": "tests/service/store/test_schema.py::test_tables_that_models_make_are_those_of_the_revisions",
+    "service/store/models/": "tests/service/store/test_schema.py::test_models_make_the_tables_of_the_revisions",
     "kernels/": "tests/kernels/test_spaces_stay.py",
 }
 """What holds for all of a package: its generated pages, its tables, and the record of its spaces."""

@@ -67,7 +67,7 @@ def catalogue(url: str) -> dict[str, str]:
     return {f"{table} {name}": definition for table, name, definition in rows if table in Base.metadata.tables}
 
 
-def test_tables_that_models_make_are_those_of_the_revisions(empty_database_url, database_url):
+def test_models_make_the_tables_of_the_revisions(empty_database_url, database_url):
     Base.metadata.create_all(create_engine(sqlalchemy_url(empty_database_url), poolclass=NullPool))
     assert catalogue(empty_database_url) == catalogue(database_url)
 
