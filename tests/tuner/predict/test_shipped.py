@@ -220,3 +220,13 @@ def test_the_packages_own_files_are_small_and_can_be_predicted_from():
 
 def like(kernel):
     return kernel.problem(dict(kernel.example_shape))
+
+
+def test_so_many_series_stay_in_memory_and_no_more(monkeypatch):
+    monkeypatch.setattr(shipped, "_SERIES", {})
+    monkeypatch.setattr(shipped, "KEPT", 2)
+    held = []
+    for dtype in ("float32", "float16", "float64", "float64", "float32"):
+        shipped.shipped_series(GEMM, GEMM.problem({"m": 8, "n": 8, "k": 8}, dtype))
+        held.append(len(shipped._SERIES))
+    assert held == [1, 2, 1, 1, 2]
