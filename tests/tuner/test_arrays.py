@@ -19,7 +19,8 @@ from tilewright.tuner.arrays import (
     scalar_values,
 )
 
-GEMM, GEMV, LINEAR, SOFTMAX = (catalogue().get(name) for name in ("gemm", "gemv", "linear", "softmax"))
+NAMES = ("gemm", "gemv", "linear", "softmax", "conv2d")
+GEMM, GEMV, LINEAR, SOFTMAX, CONV2D = (catalogue().get(name) for name in NAMES)
 PRODUCTS = [
     *(
         (GEMM, GEMM.problem({"m": 11, "n": 13, "k": 64}, "float32", {"trans_a": trans_a, "trans_b": trans_b}))
@@ -28,6 +29,9 @@ PRODUCTS = [
     *((GEMV, GEMV.problem({"m": 11, "n": 64}, "float32", {"trans_a": trans_a})) for trans_a in (False, True)),
     (LINEAR, LINEAR.problem({"m": 11, "n": 13, "k": 64})),
 ]
+
+IMAGES = {"batch": 2, "height": 5, "width": 6, "channels": 64, "filters": 3, "kernel_h": 3, "kernel_w": 2}
+CONVOLUTIONS = [(CONV2D, CONV2D.problem(IMAGES, options={"layout": layout})) for layout in ("nchw", "nhwc")]
 
 
 def along_sum(kernel, problem, kind):
@@ -85,7 +89,9 @@ def test_scalars_have_other_values_with_some_kinds():
     assert scalar_values(GEMM, problem, "mixed") == {"alpha": -0.75, "beta": -1.25}
 
 
-@pytest.mark.parametrize(("kernel", "problem"), PRODUCTS, ids=lambda value: getattr(value, "canonical", ""))
+@pytest.mark.parametrize(
+    ("kernel", "problem"), [*PRODUCTS, *CONVOLUTIONS], ids=lambda value: getattr(value, "canonical", "")
+)
 def test_the_summed_axis_is_the_one_of_the_products(kernel, problem):
     assert {rows.shape[-1] for rows in along_sum(kernel, problem, "normal")} == {64}
 
