@@ -7,7 +7,7 @@ import pytest
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import arrays
+from tilewright.tuner import arrays, line_kinds
 from tilewright.tuner.arrays import (
     DRAWN_KINDS,
     FACTOR_KINDS,
@@ -226,3 +226,14 @@ def test_of_an_odd_number_of_lines_the_first_factor_has_the_larger_half_small_an
     drawn = random_arrays(GEMM, problem, 5, "smallest")
     assert np.count_nonzero(np.abs(drawn["A"]).max(axis=1) < 2.0**-100) == 3
     assert np.count_nonzero(np.abs(drawn["B"]).max(axis=0) < 2.0**-100) == 3
+
+
+def test_constant_lines_are_numbers_of_three_bits_near_the_first_and_sparse_ones_keep_a_fiftieth():
+    lines = np.random.default_rng(3).standard_normal((40, 2000)).astype(np.float32)
+    sparse, first = lines.copy(), lines[0].copy()
+    line_kinds._constant(lines)
+    assert np.array_equal(lines, np.broadcast_to(lines[0], lines.shape))
+    assert np.all(np.abs(lines[0] - first) <= np.abs(first) / 8)
+    assert np.all(np.frexp(lines[0])[0] * 8 % 1 == 0)
+    line_kinds._sparse(sparse)
+    assert np.count_nonzero(sparse) / sparse.size == pytest.approx(0.02, abs=0.002)
