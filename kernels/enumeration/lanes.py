@@ -22,7 +22,7 @@ BITS = 63
 """The bits of a number beside its sign. NumPy and Python differ in a shift by as many bits or more."""
 
 EXACT_AS_FLOAT = 2**53
-"""Up to here whole numbers beside fractions are, too."""
+"""Up to here quotients of whole numbers are, too, and comparisons with fractions: NumPy makes floats of them first."""
 
 
 class Split(BaseException):
@@ -122,8 +122,8 @@ def _arithmetic(compute: Operation, bound_of: Callable[[float, float], float]) -
         left, right = _plain(a), _plain(b)
         if left is None or right is None:
             return NotImplemented
-        (x, x_bound, x_whole), (y, y_bound, y_whole) = left, right
-        largest = LARGEST if x_whole and y_whole and compute is not operator.truediv else EXACT_AS_FLOAT
+        (x, x_bound, _), (y, y_bound, _) = left, right
+        largest = EXACT_AS_FLOAT if compute is operator.truediv else LARGEST
         bound = bound_of(x_bound, y_bound)
         if largest < bound:  # by the operands' largest, which need not meet
             bound = float(np.abs(compute(np.asarray(x, dtype=float), np.asarray(y, dtype=float))).max())

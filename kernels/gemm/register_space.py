@@ -128,8 +128,12 @@ def counters(c: Values, p: Problem) -> int:
 
 def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether the counters have room and blocks can number all steps, however many rows there are."""
-    can_count = tile_count(c, p) * steps(c, p) + walked(c, p) < 2**32
-    return can_count and (parts(c, p) == 1 or counters_fit(counters(c, p)))
+    return steps_are_countable(c, p) and (parts(c, p) == 1 or counters_fit(counters(c, p)))
+
+
+def steps_are_countable(c: Values, p: Problem) -> bool:
+    """Whether 32 bits number all steps of all tiles, and those that a block begins behind the last."""
+    return tile_count(c, p) * steps(c, p) + walked(c, p) < 2**32
 
 
 def copies(c: Values, p: Problem) -> tuple[int, int]:
@@ -229,7 +233,7 @@ def crossing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
         return False
     layers = ceil_div(all_blocks(c, p), d.multiprocessors)
     evenly = all_blocks(c, p) >= FULLNESS * layers * d.multiprocessors
-    return evenly and tile_count(c, p) * steps(c, p) + each < 2**32 and layers <= resident_blocks(c, p, d)
+    return evenly and steps_are_countable(c, p) and layers <= resident_blocks(c, p, d)
 
 
 def clusters_exist(c: Values, _p: Problem, d: Limits) -> bool:

@@ -237,8 +237,12 @@ def counters(c: Values, p: Problem) -> int:
 
 def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether counters of strips and of shared tiles have room, and steps can be counted, for any number of rows."""
-    can_count = c.SPLIT_K == 1 or clusters(c, p) * ceil_div(p.shape["k"], STEP_K) < 2**32
-    return can_count and (c.SPLIT_K == 1 or counters_fit(2 * counters(c, p)))  # strips have the other half
+    return c.SPLIT_K == 1 or (steps_are_countable(c, p) and counters_fit(2 * counters(c, p)))  # strips: the other half
+
+
+def steps_are_countable(c: Values, p: Problem) -> bool:
+    """Whether 32 bits number all steps of all tiles."""
+    return clusters(c, p) * ceil_div(p.shape["k"], STEP_K) < 2**32
 
 
 @lru_cache(maxsize=64)
@@ -297,9 +301,8 @@ def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
     whole = clusters(c, p)
     teams = c.BLOCKS // c.CLUSTER
     enough_steps = ceil_div(p.shape["k"], STEP_K) >= FEWEST_STEPS * c.SPLIT_K
-    countable = whole * ceil_div(p.shape["k"], STEP_K) < 2**32
     smaller = max(split for split in SPLIT_K.values if split < c.SPLIT_K)
-    return enough_steps and countable and whole * smaller < teams * (2 if smaller == 1 else 1)
+    return enough_steps and steps_are_countable(c, p) and whole * smaller < teams * (2 if smaller == 1 else 1)
 
 
 def rows_suit_problem(c: Values, p: Problem, d: Limits) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,26 @@ def said(kernel: Kernel, posed: dict[str, Any]) -> dict[str, Any]:
 
 
 def space_said(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits) -> str:
-    """How many configurations are feasible; a sum over what leaves out the others, the start and all launches."""
+    """How many configurations are feasible; a sum over every constraint's verdict, the start and all launches.
+
+    Those of configurations that are not feasible too: of random ones of a large space hardly any is.
+    """
     space, feasible, seen = variant.space(), 0, list[object]()
     for values in configurations(variant):
-        broken = space.violated(values, problem, limits)
-        feasible += broken is None
-        seen.append(broken or launched(kernel, variant, values, problem))
-    return f"{feasible} {checksum([seen, space.start_for(problem, limits)])}"
+        held = [told(constraint.holds, values, problem, limits) for constraint in space.constraints]
+        feasible += held.count(True) == len(held)
+        seen += [held, told(launched, kernel, variant, values, problem)]
+        seen.append(told(variant.is_sound_at_launch, values, problem, limits))
+        seen.append(told(variant.is_batch_invariant, values, problem))
+    return f"{feasible} {checksum([seen, variant.takes_size(problem), space.start_for(problem, limits)])}"
+
+
+def told(asked: Callable[..., Any], *arguments: object) -> object:
+    """What it returns; its error's name where values that another constraint leaves out have no answer."""
+    try:
+        return asked(*arguments)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        return type(error).__name__
 
 
 def checksum(seen: object) -> str:

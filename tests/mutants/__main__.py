@@ -66,7 +66,10 @@ def page(sources: list[Row], python: list[Row], seed: int) -> str:
     ]
     lines += [*summary(sources), "", "Missed:", "", *heads, *missed(sources), "", "## Python", ""]
     lines += [
-        "Judged by the tests that run the changed line, those of the module's own folder first, for at most 90 s.",
+        (
+            "Judged by the tests that run the changed line, those of the module's own folder first, for at most "
+            f"{judged_python.MOST_TESTS_S:.0f} s."
+        ),
         "",
         *summary(python),
         "",

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from mutants.coverage_record import ROOT, Recorded
 from mutants.python_changes import Change, drawn
 from mutants.table import Row
+from tilewright.service.store.embedded import EmbeddedPostgres
 
 COPIED = (
     "kernels",
@@ -39,11 +40,15 @@ LONGEST_S, LONGEST_TEST_S = 400.0, 60
 MOST_TESTS_S = 90.0
 """Of the tests that judge one change, by the seconds that they took under coverage."""
 
+FIRST = "tests/service/operations/test_row_locks.py"
+"""Makes the databases' template, which all later runs share, before anything is changed."""
+
 OF_TOPS = {
     "service/": "tests/test_generated_references.py",
+    "service/store/models/": "tests/service/store/test_schema.py::test_models_make_the_tables_of_the_revisions",
     "kernels/": "tests/kernels/test_spaces_stay.py",
 }
-"""What holds for all of a package: its generated pages, and the record of its spaces."""
+"""What holds for all of a package: its generated pages, its tables, and the record of its spaces."""
 
 
 @cache
@@ -59,9 +64,9 @@ def judging_tests(record: Recorded, module: str, change: Change) -> list[str]:
 
     As many as take `MOST_TESTS_S`. What holds for all of a package comes last.
     """
-    room = f"tests/{module.rpartition('/')[0]}/"
+    room = next(f"{folder}/" for folder in (Path("tests") / module).parents if (ROOT / folder).is_dir())
     own = module.rpartition("/")[2].removesuffix(".py")
-    tests = record.running(module, change.line, change.line + change.old.count("\n"))
+    tests = record.running(module, change.line, change.line + change.old.count("\n"), room)
 
     def order(test: str) -> tuple[bool, bool, float]:
         return own not in test.partition("::")[0], not test.startswith(room), record.seconds.get(test, 1.0)
@@ -79,7 +84,9 @@ def judged(folder: Path, record: Recorded, count: int, seed: int, only: str = ""
     texts = {path: text for path, text in modules().items() if path.startswith(only)}
     copies: SimpleQueue[Path] = SimpleQueue()
     for number in range(workers):
-        copies.put(_copied(folder / str(number)))
+        copy = _copied(folder / str(number))
+        failing_test(copy, [FIRST], ())
+        copies.put(copy)
     broken: set[str] = set()
 
     def row(drawn_change: tuple[str, Change]) -> Row:
@@ -91,9 +98,18 @@ def judged(folder: Path, record: Recorded, count: int, seed: int, only: str = ""
             copies.put(copy)
         return Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
 
-    with ThreadPoolExecutor(workers) as pool:
-        rows = [pool.submit(row, change) for change in drawn(texts, count, seed)]
-        yield from (row.result() for row in as_completed(rows))
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            rows = [pool.submit(row, change) for change in drawn(texts, count, seed)]
+            yield from (row.result() for row in as_completed(rows))
+    finally:
+        for number in range(workers):
+            EmbeddedPostgres(_home(folder / str(number)) / "postgres").stop()
+
+
+def _home(copy: Path) -> Path:
+    """Where the tests of a copy have their server of databases and what the CPU device compiled."""
+    return copy.with_name(f"{copy.name}-home")
 
 
 def _copied(folder: Path) -> Path:
@@ -101,6 +117,9 @@ def _copied(folder: Path) -> Path:
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy(ROOT / name, folder / name)
+    _home(folder).mkdir()
+    compiled = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", *("kernels", "tuner", "service")]
+    subprocess.run([sys.executable, *compiled], cwd=folder, check=True)  # runs then compile the changed module alone
     return folder
 
 
@@ -113,6 +132,7 @@ def _catching(copy: Path, path: str, change: Change, tests: list[str], broken: s
             caught = failing_test(copy, tests, broken)
         finally:
             (copy / path).write_text(before, encoding="utf-8")
+            shutil.rmtree(_home(copy) / "cache", ignore_errors=True)  # what changed code compiled
         if not caught or not failing_test(copy, [caught], broken):
             return caught
         broken.add(caught)
@@ -122,7 +142,8 @@ def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) ->
     """The first of these tests in the copy that fails, but for broken ones; empty where all pass."""
     python_path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     environment = dict(os.environ) | {"PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    environment["TILEWRIGHT_TEST_POSTGRES_HOME"] = str(_home(folder))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command += ["--timeout", str(LONGEST_TEST_S), *tests, *(f"--deselect={one}" for one in broken)]
     try:
         ended = subprocess.run(

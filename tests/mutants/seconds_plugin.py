@@ -1,4 +1,7 @@
-"""A pytest plugin that notes the seconds of each test in the file that MUTANTS_SECONDS names."""
+"""A pytest plugin that notes the seconds of each test in the file that MUTANTS_SECONDS names.
+
+Processes that tests start record their lines as the file that MUTANTS_CHILDREN names says.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses"):  # the process in which tests run
+        os.environ["COVERAGE_PROCESS_START"] = os.environ["MUTANTS_CHILDREN"]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -52,6 +52,13 @@ def test_changes_are_made_where_something_is_computed():
 
 
 @EXHAUSTIVE  # a run of pytest with coverage
+def test_lines_of_processes_that_a_test_starts_are_its_lines(tmp_path):
+    record = recorded(tmp_path, 1, ["tests/tuner/adopt/test_adopt.py"])
+    module = "tuner/adopt/script/main.py"  # runs beside the user's script, in a process of its own
+    assert judging_tests(record, module, Change(line=1, start=0, end=0, old="\n" * 200, new=""))
+
+
+@EXHAUSTIVE  # a run of pytest with coverage
 def test_a_change_is_judged_by_the_tests_that_run_its_line(tmp_path):
     module = "tuner/loop/statistics.py"
     record = recorded(tmp_path, 1, ["tests/tuner/loop/test_statistics.py"])

@@ -7,7 +7,7 @@ import pytest
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner import arrays
+from tilewright.tuner import arrays, line_kinds
 from tilewright.tuner.arrays import (
     DRAWN_KINDS,
     FACTOR_KINDS,
@@ -19,7 +19,8 @@ from tilewright.tuner.arrays import (
     scalar_values,
 )
 
-GEMM, GEMV, LINEAR, SOFTMAX = (catalogue().get(name) for name in ("gemm", "gemv", "linear", "softmax"))
+NAMES = ("gemm", "gemv", "linear", "softmax", "conv2d")
+GEMM, GEMV, LINEAR, SOFTMAX, CONV2D = (catalogue().get(name) for name in NAMES)
 PRODUCTS = [
     *(
         (GEMM, GEMM.problem({"m": 11, "n": 13, "k": 64}, "float32", {"trans_a": trans_a, "trans_b": trans_b}))
@@ -28,6 +29,9 @@ PRODUCTS = [
     *((GEMV, GEMV.problem({"m": 11, "n": 64}, "float32", {"trans_a": trans_a})) for trans_a in (False, True)),
     (LINEAR, LINEAR.problem({"m": 11, "n": 13, "k": 64})),
 ]
+
+IMAGES = {"batch": 2, "height": 5, "width": 6, "channels": 64, "filters": 3, "kernel_h": 3, "kernel_w": 2}
+CONVOLUTIONS = [(CONV2D, CONV2D.problem(IMAGES, options={"layout": layout})) for layout in ("nchw", "nhwc")]
 
 
 def along_sum(kernel, problem, kind):
@@ -58,6 +62,8 @@ def test_lines_have_powers_of_two_of_their_own_and_their_products_stay_finite(ke
             factors = (changed / plain).reshape(-1, 64)
             assert np.array_equal(factors, np.repeat(factors[:, :1], 64, axis=1))
             assert np.all(np.frexp(factors)[0] == 0.5)
+            several = len(factors) // 2 if kind not in {"large", "small"} else 0
+            assert (len(np.unique(factors[:, 0])) > max(1, several)) is (several > 0)
         reference = kernel.reference(problem, drawn, scalar_values(kernel, problem))
         assert np.abs(reference.magnitude).max() < np.finfo(np.float32).max
 
@@ -83,7 +89,9 @@ def test_scalars_have_other_values_with_some_kinds():
     assert scalar_values(GEMM, problem, "mixed") == {"alpha": -0.75, "beta": -1.25}
 
 
-@pytest.mark.parametrize(("kernel", "problem"), PRODUCTS, ids=lambda value: getattr(value, "canonical", ""))
+@pytest.mark.parametrize(
+    ("kernel", "problem"), [*PRODUCTS, *CONVOLUTIONS], ids=lambda value: getattr(value, "canonical", "")
+)
 def test_the_summed_axis_is_the_one_of_the_products(kernel, problem):
     assert {rows.shape[-1] for rows in along_sum(kernel, problem, "normal")} == {64}
 
@@ -218,3 +226,14 @@ def test_of_an_odd_number_of_lines_the_first_factor_has_the_larger_half_small_an
     drawn = random_arrays(GEMM, problem, 5, "smallest")
     assert np.count_nonzero(np.abs(drawn["A"]).max(axis=1) < 2.0**-100) == 3
     assert np.count_nonzero(np.abs(drawn["B"]).max(axis=0) < 2.0**-100) == 3
+
+
+def test_constant_lines_are_numbers_of_three_bits_near_the_first_and_sparse_ones_keep_a_fiftieth():
+    lines = np.random.default_rng(3).standard_normal((40, 2000)).astype(np.float32)
+    sparse, first = lines.copy(), lines[0].copy()
+    line_kinds._constant(lines)
+    assert np.array_equal(lines, np.broadcast_to(lines[0], lines.shape))
+    assert np.all(np.abs(lines[0] - first) <= np.abs(first) / 8)
+    assert np.all(np.frexp(lines[0])[0] * 8 % 1 == 0)
+    line_kinds._sparse(sparse)
+    assert np.count_nonzero(sparse) / sparse.size == pytest.approx(0.02, abs=0.002)

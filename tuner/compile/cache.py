@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import secrets
+import stat
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -74,20 +76,7 @@ class CubinCache:
 
     def evict(self) -> None:
         """Removes the least recently used files until the folder holds at most 9/10 of `max_bytes`, if it is over."""
-        files: list[tuple[float, int, Path]] = []
-        for path in self.folder.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):  # another process evicts too
-                status = path.stat()
-                files.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in files)
-        if total <= self.max_bytes:
-            return
-        for _, size, path in sorted(files):
-            if total <= self.max_bytes * 9 // 10:
-                break
-            with contextlib.suppress(OSError):
-                path.unlink()
-            total -= size
+        remove_oldest(self.folder.glob("*/*"), self.max_bytes)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
@@ -96,6 +85,24 @@ class CubinCache:
         if not self._warned:
             self._warned = True
             log.warning("the cubin cache in %s cannot be used (%s); compiling goes on without it", self.folder, error)
+
+
+def remove_oldest(paths: Iterable[Path], max_bytes: int) -> None:
+    """Removes the files used longest ago until at most 9/10 of `max_bytes` are left, if there are more; no folders."""
+    files: list[tuple[float, int, Path]] = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # another process evicts too
+            status = path.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    most = max_bytes if total <= max_bytes else max_bytes * 9 // 10
+    for _, size, path in sorted(files):
+        if total <= most:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+            total -= size
 
 
 def folder_size(folder: Path) -> tuple[int, int]:

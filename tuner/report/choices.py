@@ -95,8 +95,8 @@ def choose(
     """
     mine = step_kernel(kernel, step)
     default = mine.default_configuration(space)
-    earlier = _fitting(known, space)
-    if earlier is not None and step.is_searched:
+    earlier = _fitting(known, step, space)
+    if earlier is not None:
         return StepChoice(earlier.configuration, f"known: {earlier.source}")
     if not step.is_searched or not scale.search_trials:
         return StepChoice(default, "as declared")
@@ -143,8 +143,8 @@ def at_size(
     """
     if not len(space):
         return None
-    earlier = _fitting(known, space)
-    if earlier is not None and step.is_searched:
+    earlier = _fitting(known, step, space)
+    if earlier is not None:
         return earlier.configuration
     near = chosen if chosen in space else space.nearest(chosen, exclude=frozenset())
     if near is None or not step.is_searched or not draws or len(space) <= _FEW:
@@ -160,8 +160,10 @@ def at_size(
     return min(times, key=lambda candidate: times[candidate], default=None)
 
 
-def _fitting(known: Sequence[KnownConfiguration], space: SearchSpace) -> KnownConfiguration | None:
-    return next((one for one in known if one.fits(space.problem) and one.configuration in space), None)
+def _fitting(known: Sequence[KnownConfiguration], step: Step, space: SearchSpace) -> KnownConfiguration | None:
+    """The known configuration of a step that is searched; others stay as they are declared."""
+    fitting = (one for one in known if one.fits(space.problem) and one.configuration in space)
+    return next(fitting, None) if step.is_searched else None
 
 
 def read_known(path: Path) -> list[KnownConfiguration]:

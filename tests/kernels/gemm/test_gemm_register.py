@@ -92,6 +92,18 @@ def test_registers_stay_near_the_estimate_and_do_not_spill(sizes, dtype):
         assert compiled.resources.spill_bytes == 0, configuration
 
 
+@pytest.mark.parametrize(
+    ("tiles", "share", "is_countable"),
+    # Tiles of 2^24 steps; a block goes on for 0.56 or 1.25 tiles, and begins steps behind the last one.
+    [(255, 72, True), (255, 160, False), (256, 72, False)],
+)
+def test_steps_of_all_tiles_that_32_bits_do_not_number_are_refused(tiles, share, is_countable):
+    values = {"WARPS_M": 4, "WARPS_N": 2, "LANES_M": 4, "WPT_M": 8, "WPT_N": 8, "TILE_K": 8, "STAGES": 2}
+    values |= {"SHARE_K": share, "BY_CLUSTER": 0, "HELD": 0}
+    problem = KERNEL.problem({"m": 128 * tiles, "n": 128, "k": 2**27})
+    assert register_space.is_sound_at_launch(Values(values), problem, H200) is is_countable
+
+
 def test_a_device_without_ptx_is_not_offered_the_variant():
     host = replace(H200, compute_capability=(0, 0), features=frozenset())
     problem = KERNEL.problem({"m": 64, "n": 64, "k": 64})

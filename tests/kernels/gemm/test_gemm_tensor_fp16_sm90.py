@@ -186,3 +186,4 @@ def test_steps_of_all_tiles_that_32_bits_do_not_count_are_not_split(k, is_of_use
     problem = problem_of((128 * 20, 208 * 10, k))
     assert space.clusters(values, problem) == 200
     assert space.split_is_of_use(values, problem, H200) is is_of_use
+    assert space.is_sound_at_launch(values, problem, H200) is is_of_use

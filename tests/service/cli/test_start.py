@@ -4,9 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 from typer.main import get_command
 
-from tilewright.service.cli.application import COMMANDS, program
+from tilewright.service.cli.application import COMMANDS, COMPLETION, _only_tells, program
 
 HEAVY = ("sqlalchemy", "psycopg", "procrastinate", "fastapi", "numpy", "optuna", "httpx", "jinja2", "uvicorn")
 HEAVY += ("pydantic_settings",)  # Typer itself has Pydantic
@@ -68,3 +69,13 @@ def test_completion_knows_the_arguments_of_every_command(monkeypatch):
         monkeypatch.setenv(name, value)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ran.stdout.split(), ran.stderr.split()) == (["show"], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "tells"),
+    [([], False), (["-h"], True), (["best", "--help"], True), (["best", "gemm"], False), (["--", "best", "-h"], False)],
+)
+def test_a_help_or_a_completion_runs_nothing(monkeypatch, words, tells):
+    assert _only_tells(words) is tells
+    monkeypatch.setenv(COMPLETION, "complete_bash")
+    assert _only_tells(words)

@@ -35,6 +35,27 @@ def test_empty_matrix_says_what_to_do_next(page, commit):
     assert "tilewright tune gemm" in page()
 
 
+@pytest.mark.parametrize(
+    ("devices", "asked", "colour"),
+    [
+        ([CPU], "", "default"),
+        ([H200], "", "library"),
+        ([CPU, H200], "", "library"),
+        ([CPU], "&colour=library", "library"),
+        ([CPU], "&colour=roof", "roof"),
+        ([H200], "&colour=default", "default"),
+    ],
+)
+def test_cells_have_the_colour_of_the_library_or_of_the_default_where_only_cpus_are(
+    page, commit, devices, asked, colour
+):
+    commit(lambda rows: [rows.best(model=model) for model in devices])
+    assert (
+        re.search(r'<select name="colour">.*?<option value="([a-z]+)" selected', page(f"/?kernel=gemm{asked}"))[1]
+        == colour
+    )
+
+
 def test_a_cell_says_its_ratio_in_words_and_signs_too(page, filled):
     ahead = cells(page(), shape(512, 512, 512))[1]
     assert ahead.startswith("ahead-2")

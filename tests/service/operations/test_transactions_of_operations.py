@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import timedelta
 
 import pytest
@@ -12,14 +11,15 @@ from sqlalchemy import event, func, select
 
 from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
+from tilewright.service.operations.access.projects import create_project
 from tilewright.service.operations.best.publish import publish_best
 from tilewright.service.operations.best.retractions import retract
-from tilewright.service.operations.caller import Caller, Ceilings, Scope, acting_as
+from tilewright.service.operations.caller import Scope, acting_as
 from tilewright.service.operations.claims.claims import report_claim, settle_claims
 from tilewright.service.operations.fleet.retention import prune_samples
 from tilewright.service.operations.jobs import progress as job_progress
 from tilewright.service.operations.jobs.request import request_job
-from tilewright.service.operations.requests import ClaimRequest, KeyRequest, WebhookRequest
+from tilewright.service.operations.requests import ClaimRequest, KeyRequest, ProjectRequest, WebhookRequest
 from tilewright.service.operations.schedules.firing import bring_back
 from tilewright.service.operations.schedules.schedules import (
     change_schedule,
@@ -100,13 +100,13 @@ def test_trials_are_numbered_under_the_lock_of_their_study(take, locked):
     assert locked == ["studies"]
 
 
-def test_open_jobs_of_a_key_are_counted_under_its_lock(session, device, locked):
-    made = keys.create_key(session, KeyRequest(name="small", scope=Scope.TUNE, max_open_jobs=1))
+def test_open_jobs_of_a_key_and_its_project_are_counted_under_their_locks(session, device, locked):
+    create_project(session, ProjectRequest(name="vision", max_open_jobs=3))
+    made = keys.create_key(session, KeyRequest(name="small", scope=Scope.TUNE, max_open_jobs=1, project="vision"))
     del locked[:]
-    who = Caller("small", Scope.TUNE, uuid.UUID(str(made.id)), Ceilings(max_open_jobs=1), "small")
-    with acting_as(who, "POST /v1/jobs"):
+    with acting_as(keys.find_key(session, made.token).caller, "POST /v1/jobs"):
         request_job(session, request())
-    assert "api_keys" in locked
+    assert locked[:2] == ["api_keys", "projects"]
 
 
 @pytest.mark.parametrize("change", [keys.rotate_key, keys.revoke_key])

@@ -52,6 +52,25 @@ def test_revisions_and_models_say_the_same(database_url):
     schema.check(database_url)
 
 
+def catalogue(url: str) -> dict[str, str]:
+    """What PostgreSQL says of our tables' columns, constraints and indexes."""
+    asked = """
+        SELECT conrelid::regclass::text AS of, 'constraint ' || conname, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0
+        UNION ALL SELECT tablename, 'index ' || indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+        UNION ALL SELECT table_name, 'column ' || column_name,
+            concat_ws(' ', udt_name, character_maximum_length, is_nullable, column_default, is_identity)
+        FROM information_schema.columns WHERE table_schema = 'public'"""
+    with create_engine(sqlalchemy_url(url), poolclass=NullPool).connect() as connection:
+        rows = connection.execute(text(asked)).all()
+    return {f"{table} {name}": definition for table, name, definition in rows if table in Base.metadata.tables}
+
+
+def test_models_make_the_tables_of_the_revisions(empty_database_url, database_url):
+    Base.metadata.create_all(create_engine(sqlalchemy_url(empty_database_url), poolclass=NullPool))
+    assert catalogue(empty_database_url) == catalogue(database_url)
+
+
 def test_a_difference_is_found(database_url):
     engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
     with engine.begin() as connection:

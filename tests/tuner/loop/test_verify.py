@@ -8,7 +8,7 @@ from tilewright.kernels.dtypes import UNIT_ROUNDOFF
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Reference
 from tilewright.tuner.arrays import DRAWN_KINDS, random_arrays, scalar_values
-from tilewright.tuner.loop.verify import C_DEFAULT, compare, library_widening, tolerance, worse
+from tilewright.tuner.loop.verify import C_DEFAULT, compare, library_widening, speaks_for_library, tolerance, worse
 from tilewright.tuner.outcome import Verification
 
 
@@ -208,3 +208,11 @@ def test_a_bound_that_is_nan_admits_nothing_but_the_value_itself():
     reference = Reference(np.array([1.0, 2.0]), np.array([math.nan, math.nan]), 3)
     verification = compare(np.array([1.0, 2.5], np.float32), reference, "float32")
     assert (verification.bound_ratio, verification.wrong, verification.first_wrong) == (math.inf, 1, (1,))
+
+
+@pytest.mark.parametrize("inputs", [*DRAWN_KINDS, "smallest", "special", "special-2"])
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_a_library_may_be_wrong_about_what_few_promise_and_about_nothing_else(inputs, wrong):
+    found = Verification(2.0, wrong, None, inputs=inputs)
+    promised = inputs not in {"nonfinite", "smallest", "special", "special-2"}
+    assert speaks_for_library(found) is (wrong == 0 or promised)

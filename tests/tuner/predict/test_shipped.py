@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import shipped_file
 from corrected_sources import FAULTY, say_that_tiled_was_faulty
 from shipped_file import GEMM, SHAPES, WIDTHS, WORDS, document
@@ -220,3 +221,28 @@ def test_the_packages_own_files_are_small_and_can_be_predicted_from():
 
 def like(kernel):
     return kernel.problem(dict(kernel.example_shape))
+
+
+def test_so_many_series_stay_in_memory_and_no_more(monkeypatch):
+    monkeypatch.setattr(shipped, "_SERIES", {})
+    monkeypatch.setattr(shipped, "KEPT", 2)
+    held = []
+    for dtype in ("float32", "float16", "float64", "float64", "float32"):
+        shipped.shipped_series(GEMM, GEMM.problem({"m": 8, "n": 8, "k": 8}, dtype))
+        held.append(len(shipped._SERIES))
+    assert held == [1, 2, 1, 1, 2]
+
+
+def test_guesses_are_made_from_the_nearest_records(tmp_path, monkeypatch):
+    (series,) = series_of(tmp_path, monkeypatch, document())
+    sizes = (
+        [300 * 2**power for power in (5, 1, 7, 0, 3, 2, 6, 4)]
+        + [300 // 2**power for power in range(1, 9)]
+        + [300 * 2**9] * 4
+    )
+    records = [replace(series.records[0], problem=GEMM.problem({"m": size, "n": 300, "k": 300})) for size in sizes]
+    found = [record.problem.shape["m"] for record in shipped.nearest_of(GEMM, LIKE, records)]
+    distances = [abs(np.log2(size / 300)) for size in found]
+    assert distances == sorted(distances)
+    assert len(found) == shipped.MOST_GUESSED_FROM
+    assert 300 * 2**9 not in found

@@ -59,8 +59,15 @@ def test_a_report_has_every_step_measured_or_left_out_for_a_reason(device):
     assert told[-1][0] == 1.0
 
 
-def test_a_known_configuration_is_taken_and_named(device):
-    steps = ladder("tiled")
+@pytest.mark.parametrize(
+    ("is_searched", "configuration", "chosen"),
+    [(True, "tiled TILE_WIDTH=8", "known: a bundle"), (False, "tiled TILE_WIDTH=16", "as declared")],
+)
+def test_a_known_configuration_is_taken_and_named_where_the_step_is_searched(
+    device, is_searched, configuration, chosen
+):
+    (tiled,) = ladder("tiled").steps
+    steps = replace(GEMM, steps=(replace(tiled, is_searched=is_searched),))
     problem = KERNEL.problem(SHAPE)
     other = KERNEL.problem(SHAPE | {"k": 21})
     known = [
@@ -75,8 +82,7 @@ def test_a_known_configuration_is_taken_and_named(device):
         for one, width in ((other, 4), (problem, 8))
     ]
     (step,) = LadderRun(device, steps, tiny(steps, sizes=()), known).report().steps
-    assert step.configuration == "tiled TILE_WIDTH=8"
-    assert step.chosen == "known: a bundle"
+    assert (step.configuration, step.chosen) == (configuration, chosen)
 
 
 def test_a_search_says_how_far_it_went_and_late_sizes_are_named(device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
+from tilewright.tuner.runtime.packed import PackedOperand
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -129,3 +131,15 @@ def test_what_would_take_too_long_on_the_host_is_not_verified(tmp_path, monkeypa
     (use,) = runtime.first_uses()
     assert use.state == "waiting"
     assert use.reason.endswith("gemm has no part of this problem's results that is small enough to compute here")
+
+
+def test_an_input_is_packed_once_for_each_context_and_problem():
+    made = []
+
+    def make():
+        made.append(SimpleNamespace(address=len(made) + 1))
+        return made[-1]
+
+    packed = PackedOperand("B", np.zeros(1))
+    assert [packed.address(key, make) for key in ("one", "other", "one", "other")] == [1, 2, 1, 2]
+    assert len(made) == 2

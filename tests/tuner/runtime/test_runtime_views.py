@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runtime_gemm import GEMM, K, M, N, operands
 
-from tilewright.tuner.runtime import ArgumentError
-from tilewright.tuner.runtime.views import READERS, contiguous_strides
+from tilewright.tuner.runtime import ArgumentError, LaunchError
+from tilewright.tuner.runtime.views import READERS, _layout_dlpack, contiguous_strides
 
 pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")
 
@@ -116,3 +116,21 @@ def test_an_output_may_begin_where_an_input_ends(launch):
     assert M * K % 4 == 0
     launch(first, b, behind)
     np.testing.assert_allclose(behind, a @ b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "element", "strides", "layout"),
+    [
+        ((1, 0), (0, 32, 1), (4, 1), ("cpu", "int32", (4, 1), None)),
+        ((2, 3), (1, 8, 1), (1, 3), ("cuda", "uint8", (1, 3), 3)),
+        ((2, 0), (2, 64, 1), None, ("cuda", "float64", (4, 1), 0)),
+        ((2, 0), (4, 16, 1), None, ("cuda", "bfloat16", (4, 1), 0)),
+        ((2, 0), (2, 32, 4), None, ("cuda", "DLPack type 2, 32 bits, 4 lanes", (4, 1), 0)),
+        ((2, 0), (5, 64, 1), None, ("cuda", "DLPack type 5, 64 bits, 1 lanes", (4, 1), 0)),
+    ],
+)
+def test_what_dlpack_says_of_an_array_is_its_layout(device, element, strides, layout):
+    found = _layout_dlpack((device, element, (3, 4), strides))
+    assert (found.kind, found.dtype, found.strides, found.ordinal) == layout
+    with pytest.raises(LaunchError, match="DLPack device type 10 is neither"):
+        _layout_dlpack(((10, 0), element, (3, 4), strides))

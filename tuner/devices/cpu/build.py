@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import stat
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.source import defined_by
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile.cache import remove_oldest
 from tilewright.tuner.compile.compilation import triton_version
 from tilewright.tuner.devices.cpu.compile import HOST_FOLDER, HostCompiler, shim_hash, translation_unit
 from tilewright.tuner.devices.cpu.process import LOG_CHARACTERS, Allowance, run_limited
@@ -255,23 +255,11 @@ def evict(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
 
     Scratch folders that a killed process left go in any case.
     """
-    files = []
-    for path in folder.iterdir():
+    for path in folder.glob(f"{_SCRATCH}*/"):
         with contextlib.suppress(FileNotFoundError):  # another process evicts too
-            status = path.stat()
-            if not stat.S_ISDIR(status.st_mode):
-                files.append((status.st_mtime, status.st_size, path))
-            elif path.name.startswith(_SCRATCH) and time.time() - status.st_mtime > _LEFT_BEHIND_S:
+            if time.time() - path.stat().st_mtime > _LEFT_BEHIND_S:
                 shutil.rmtree(path, ignore_errors=True)
-    total = sum(size for _, size, _ in files)
-    if total <= max_bytes:
-        return
-    for _, size, path in sorted(files):
-        if total <= max_bytes * 9 // 10:
-            break
-        with contextlib.suppress(OSError):
-            path.unlink()
-            total -= size
+    remove_oldest(folder.iterdir(), max_bytes)
 
 
 @functools.cache

@@ -266,3 +266,17 @@ def test_who_has_left_a_job_writes_to_it_no_more_though_its_epoch_is_the_newest(
             write()
     assert job(session, desk.job_id) == before
     assert session.scalars(select(models.Trial)).all() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "error"),
+    [(JobState.DONE, {"stopped_by": "trials"}, None), (JobState.FAILED, None, "no memory")],
+)
+def test_a_job_ends_with_its_result_or_its_error_alone(session, take, state, result, error):
+    desk = take()
+    desk.row.error = "The device cpu stopped answering during this job."  # and it was taken again
+    session.flush()
+    job_progress.end_job(session, desk.job_id, desk.epoch, state, result=result, error=error)
+    session.refresh(desk.row)
+    assert (desk.row.state, desk.row.result, desk.row.error, desk.row.phase) == (state, result, error, "finished")
+    assert desk.row.finished_at is not None

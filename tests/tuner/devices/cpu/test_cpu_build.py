@@ -74,12 +74,13 @@ def test_a_full_disk_sends_programs_elsewhere(tmp_path, monkeypatch):
     device.close()
 
 
-def test_the_cache_drops_what_was_used_longest_ago(tmp_path):
-    for age_s, name in enumerate(("newest", "middle", "oldest")):
-        (tmp_path / name).write_bytes(bytes(100))
-        os.utime(tmp_path / name, (1e9 - age_s, 1e9 - age_s))
-    cpu_build.evict(tmp_path, max_bytes=250)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["middle", "newest"]
+@pytest.mark.parametrize(("max_bytes", "kept"), [(500, 5), (499, 4), (445, 4), (444, 3), (112, 1)])
+def test_a_full_cache_drops_what_was_used_longest_ago_down_to_nine_tenths(tmp_path, max_bytes, kept):
+    for age_s in range(5):
+        (tmp_path / str(age_s)).write_bytes(bytes(100))
+        os.utime(tmp_path / str(age_s), (1e9 - age_s, 1e9 - age_s))
+    cpu_build.evict(tmp_path, max_bytes=max_bytes)
+    assert sorted(path.name for path in tmp_path.iterdir()) == list("01234")[:kept]
 
 
 def test_what_a_killed_process_was_making_goes_when_nobody_can_be_making_it_any_more(tmp_path):

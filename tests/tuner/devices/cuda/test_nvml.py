@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -10,7 +12,8 @@ import pytest
 
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.model import slug_of
-from tilewright.tuner.devices.local import list_devices
+from tilewright.tuner.devices.local import DeviceSpec, list_devices
+from tilewright.tuner.errors import NoDeviceError
 
 A100 = "GPU-5f0c1c3a-8b8e-7f3a-9d4e-2f9a8f1f7a10"
 H100 = "GPU-9a7a1a2e-0d2b-4d2c-a1a4-5f44bb8c9d01"
@@ -122,3 +125,16 @@ def test_the_profile_of_a_slice_is_part_of_its_model(name, profile, slug):
 def test_the_device_of_a_slice_names_the_gpu_that_only_one_may_measure_on():
     entries = [entry for entry in list_devices() if entry.kind == "cuda"]
     assert [entry.physical_uuid for entry in entries] == [A100, A100, H100]
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(("uuid", "visible"), [(list(SLICES)[1], list(SLICES)[1]), (H100, None)])
+def test_a_process_that_opens_a_slice_sees_nothing_else_and_one_that_opens_a_gpu_sees_all(monkeypatch, uuid, visible):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)  # so that what is set here ends with the test
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setitem(sys.modules, "tilewright.tuner.devices.cuda.device", None)  # as where there is no PyCUDA
+    with pytest.raises(NoDeviceError, match="install it with: make gpu"):
+        DeviceSpec(uuid).open()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
+    with pytest.raises(NoDeviceError, match="GPU-gone is no longer on this machine"):
+        DeviceSpec("GPU-gone").open()
