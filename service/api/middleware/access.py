@@ -228,6 +228,12 @@ def charge_for_work(scope: Request, count: int) -> None:
         lock_of(scope).charge_for_work(caller, count)
 
 
+async def take_turn(scope: Request) -> None:
+    """Returns when the request, which had only waited, may be worked on again."""
+    if LOCK in scope:
+        await lock_of(scope).shares.take_turn(scope)
+
+
 def give_turn_back(scope: Request) -> None:
     """Lets the next request of the caller be worked on: this one only waits from now on."""
     if LOCK in scope:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from keyed import bearer, key
 from tuned_shapes import tune_four
 from waiting import PATIENCE_S, until
 
+from tilewright.service.api import best_answers
 from tilewright.service.api.middleware import turns
 from tilewright.service.api.middleware.turns import Turns
 from tilewright.service.operations.best_pool import pool as pools
@@ -131,3 +133,37 @@ def test_what_waits_for_a_prediction_keeps_no_other_request_of_its_key_waiting(k
 
     of = bearer(key())
     assert asyncio.run(both()) == (True, 200, 200)
+
+
+def test_what_is_answered_without_its_prediction_waits_for_its_turn(keyed, monkeypatch):
+    monkeypatch.setattr(turns, "WORKING", 1)
+    monkeypatch.setattr(best_answers, "MEANWHILE_AFTER_S", 0.01)
+    goes_on, exchange, look_up = threading.Event(), pools._Lane._exchange, best_answers._looked_up
+    monkeypatch.setattr(pools._Lane, "_exchange", lambda *asked: goes_on.wait(PATIENCE_S) and exchange(*asked))
+    with session_scope() as session:
+        tune_four(Rows(session))
+    working, most = [], []
+
+    def looked_up(asked, problems, effort):
+        working.append(effort)
+        most.append(len(working))
+        time.sleep(0.02)  # as long as some take
+        working.remove(effort)
+        found = look_up(asked, problems, effort)
+        if most.count(1) + len(most) > 8:
+            goes_on.set()
+        return found
+
+    monkeypatch.setattr(best_answers, "_looked_up", looked_up)
+    path = "/v1/kernels/gemm/best?device_model=nvidia-h200&shape=m=300,n=100,k="
+
+    async def all_of_them():
+        transport = httpx.ASGITransport(keyed.app, client=keyed.peer)
+        async with httpx.AsyncClient(transport=transport, base_url=BASE_URL, timeout=PATIENCE_S, **of) as client:
+            return [
+                one.status_code for one in await asyncio.gather(*(client.get(path + str(700 + n)) for n in range(6)))
+            ]
+
+    of = bearer(key())
+    assert asyncio.run(all_of_them()) == [200] * 6
+    assert max(most) == 1
