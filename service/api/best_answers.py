@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from tilewright.kernels.problem import Problem
-from tilewright.service.api.middleware.access import charge_for_work, give_turn_back
+from tilewright.service.api.middleware.access import charge_for_work, give_turn_back, take_turn
 from tilewright.service.errors import BusyError, CallerLeftError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.find import Asked, find_in
@@ -154,9 +154,13 @@ class _Computation:
         tried: set[int] = set()
         while some := [place for place in reversed(tuple(work.left)) if place not in tried][:AT_ONCE]:
             tried.update(some)
-            found |= await run_in_threadpool(
-                _looked_up, self._asked, [self._problems[place] for place in some], Effort.MEANWHILE
-            )
+            await take_turn(self._request.scope)
+            try:
+                found |= await run_in_threadpool(
+                    _looked_up, self._asked, [self._problems[place] for place in some], Effort.MEANWHILE
+                )
+            finally:
+                give_turn_back(self._request.scope)
         return found
 
     def _told(self, reply: Answers) -> None:

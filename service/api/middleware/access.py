@@ -104,8 +104,9 @@ class AccessControl:
             if not (self.has_open_reads and wanted is Scope.READ):
                 raise refusals.UnknownCallerError("This server answers only to access keys.")
             caller = Caller(_stranger(address), Scope.READ)
+            await self.shares.come_in(scope, caller.name)
         else:
-            caller = await self._owner(token, address, is_key=is_key)
+            caller = await self._owner(scope, token, is_key=is_key)
         scope["tilewright.caller"] = caller  # refusals are logged by its name too, and its connections known by it
         if not caller.scope.allows(wanted):
             has = f"{caller.name} has the scope {caller.scope}"
@@ -158,16 +159,19 @@ class AccessControl:
     def _guesses(self) -> CapacityLimiter:
         return CapacityLimiter(GUESSES_AT_ONCE)
 
-    async def _owner(self, token: str, address: str, *, is_key: bool) -> Caller:
-        believed, name = self._believed, (keys.hash_of(token), is_key)  # a session's token is no key, nor is a key one
-        owner, since = believed.get(name, (None, -math.inf))
+    async def _owner(self, scope: Request, token: str, *, is_key: bool) -> Caller:
+        name, address = (
+            (keys.hash_of(token), is_key),
+            address_of(scope),
+        )  # a session's token is no key, nor is a key one
+        known = self._believed.get(name)
+        await self.shares.come_in(scope, known[0].caller.name if known else address)
+        believed = self._believed
+        owner, since = believed.get(name, (None, -math.inf))  # asked now: it may have ended in the meantime
         if owner is None or self._clock() - since > BELIEVED_S or has_ended(owner.expires_at):
             find, since = partial(_look_up, token, is_key=is_key), self._clock()
             try:
-                if owner is None:
-                    owner = await self.look_up(find, address)
-                else:
-                    owner = await self._look_up_again(name, find, address)
+                owner = await self._look_up_once(name, find, address, is_known=owner is not None)
             except (refusals.UnknownCallerError, TooManyRequestsError):
                 believed.pop(name, None)
                 raise
@@ -177,14 +181,14 @@ class AccessControl:
             believed.popitem(last=False)
         return owner.caller
 
-    async def _look_up_again(
-        self, name: tuple[str, bool], find: Callable[[], TokenOwner | None], address: str
+    async def _look_up_once(
+        self, name: tuple[str, bool], find: Callable[[], TokenOwner | None], address: str, *, is_known: bool
     ) -> TokenOwner:
-        """The owner of a token that was in force; all of its requests wait for one look-up."""
+        """The owner of a token: all requests that show it wait for one look-up."""
         asked = self._looked_up
         task = asked.get(name)
         if task is None:
-            task = asked[name] = asyncio.ensure_future(self.look_up(find, address, is_known=True))
+            task = asked[name] = asyncio.ensure_future(self.look_up(find, address, is_known=is_known))
             task.add_done_callback(lambda _: asked.pop(name, None))
         return await asyncio.shield(task)
 
@@ -226,6 +230,12 @@ def charge_for_work(scope: Request, count: int) -> None:
     caller: Caller | None = scope.get("tilewright.caller")
     if LOCK in scope and caller is not None:
         lock_of(scope).charge_for_work(caller, count)
+
+
+async def take_turn(scope: Request) -> None:
+    """Returns when the request, which had only waited, may be worked on again."""
+    if LOCK in scope:
+        await lock_of(scope).shares.take_turn(scope)
 
 
 def give_turn_back(scope: Request) -> None:

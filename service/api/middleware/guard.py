@@ -160,7 +160,7 @@ class Guard:
             return
         except (ServiceError, RefusedJSONError, MalformedJSONError) as error:
             if isinstance(error, TooManyRequestsError):
-                await self.lock.shares.hold(error)
+                await self.lock.shares.hold(scope, error)
             await problems.response_to(error, "body", request_id)(scope, receive, send_marked)
             return
         except ConnectionResetError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from starlette.types import Scope as Request
 
 from tilewright.service.api.middleware.turns import Turns
-from tilewright.service.api.server.wire import most_connections
+from tilewright.service.api.server.wire import HELD
 from tilewright.service.errors import TooManyRequestsError
 
 REMEMBERED = 4096
@@ -27,7 +27,7 @@ HELD_S, HELD_PER_S = 1.0, 100
 
 AT_ONCE = 20
 """Requests of one caller that are answered or wait for their turn, event streams aside. Those for `best` that memory
-answers never wait, so that hundreds of connections of a caller may ask them."""
+answers wait for no turn, so that hundreds of connections of a caller may ask them."""
 
 PLACE, TURN = "tilewright.place", "tilewright.turn"
 """Under these names of its scope a request has the caller for whom it counts among those in progress, and among those
@@ -65,7 +65,14 @@ class Shares:
         self._refusals = Buckets(REFUSALS_PER_MINUTE, clock)
         self._in_progress: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
-        self._turns = Turns()
+        self._door, self._turns = Turns(), Turns()
+
+    async def come_in(self, scope: Request, name: str) -> None:
+        """Returns when the caller's next request may be looked at: a few in each round, before any work on them."""
+        scope[HELD] = name
+        await self._door.take(name)
+        self._door.give_back(name)
+        del scope[HELD]
 
     def enter(self, scope: Request, name: str) -> None:
         """Counts a request among those in progress until `leave`; raises TooManyRequestsError."""
@@ -99,19 +106,16 @@ class Shares:
         error.caller, error.held_s = name, HELD_S if self._refusals.wait_s(name) > 0 else 0.0
         return error
 
-    async def hold(self, error: TooManyRequestsError) -> None:
-        """Holds the refusal back; where too many are, its connection is to be closed instead."""
+    async def hold(self, scope: Request, error: TooManyRequestsError) -> None:
+        """Holds the refusal back; meanwhile its connection may be closed for another."""
         if not error.held_s:
             return
         name = error.caller
-        if self._held.total() >= most_connections() // 2:  # what is held cannot be closed for others
-            error.headers["Connection"] = "close"
-            return
         self._held[name] += 1
+        scope[HELD] = name
         try:
             await asyncio.sleep(max(error.held_s, self._held[name] / HELD_PER_S))
-            await self._turns.take(name)  # those of hundreds of connections may have come, and end, at once
-            self._turns.give_back(name)
+            await self.come_in(scope, name)  # those of hundreds of connections may have come, and end, at once
         finally:
             _take_one(self._held, name)
 

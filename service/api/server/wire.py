@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import random
 import re
 import resource
 import time
@@ -34,6 +35,12 @@ MAX_HEAD_BYTES = 1 << 16  # h11 takes 16 KiB; httptools would take any
 
 SAID_EVERY_S = 60.0
 """How often a shortage of descriptors is logged; the event loop meets it at every attempt."""
+
+HELD = "tilewright.held"
+"""Under this name a request's scope says for which caller it is held back: its connection may be closed for another."""
+
+SAMPLE = 64
+"""Connections that are looked at to close one: enough to find the caller with most of them."""
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _BARE_LF = re.compile(rb"(?<!\r)\n")
@@ -63,6 +70,7 @@ class Bounded(asyncio.Protocol):
     cycle: Any
     connections: Any
     scope: Any
+    pipeline: Any = ()
 
     _begun_s: float = 0.0
     _wait: asyncio.TimerHandle | None = None  # for a head; None while a request is answered, or none has begun
@@ -105,10 +113,15 @@ class Bounded(asyncio.Protocol):
         """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def is_needed(self) -> bool:
+        """Whether an answer is being made, which is not held back; who has sent further requests can repeat them."""
+        return self.is_busy() and not (self.pipeline or HELD in self.scope)
+
     def caller(self) -> str:
         """The name of the caller of the last request; empty before the first."""
-        caller = (self.scope or {}).get("tilewright.caller")
-        return caller.name if caller else ""
+        scope = self.scope or {}
+        caller = scope.get("tilewright.caller")
+        return str(caller.name if caller else scope.get(HELD, ""))
 
     def idle_since(self) -> float:
         """Since when the connection waits for a head, by the loop's clock; now, if it is not waiting."""
@@ -137,8 +150,8 @@ def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
     A flood of connections ends itself so, and one caller cannot take the connections of others.
     """
     idle: dict[str, list[Bounded]] = {}
-    for one in connections:
-        if one is not newest and not one.is_busy():
+    for one in random.sample(tuple(connections), min(SAMPLE, len(connections))):
+        if one is not newest and not one.is_needed():
             idle.setdefault(one.caller(), []).append(one)
     if not idle:
         return False

@@ -1,11 +1,15 @@
 """Records that come with the package: what of them still holds, and how they say so."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import shipped_file
 from corrected_sources import FAULTY, say_that_tiled_was_faulty
 from shipped_file import GEMM, SHAPES, WIDTHS, WORDS, document
+from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.predict import shipped
@@ -27,6 +31,27 @@ def test_records_are_read_as_they_were_written(tmp_path, monkeypatch):
     assert series.records[0].library.name == "cuBLAS 13.1"
     assert {record.shipped for record in series.records} == {WORDS}
     assert (series.limits.compute_capability, series.limits.features) == ((9, 0), frozenset({"ptx"}))
+
+
+def test_threads_that_need_the_same_records_read_them_once(tmp_path, monkeypatch):
+    shipped_file.write(tmp_path, document())
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    together, read, nearest = threading.Barrier(4), [], shipped._nearest_kin
+
+    def nearest_kin(*asked):
+        read.append(asked)
+        time.sleep(0.05)  # a real file takes longer
+        return nearest(*asked)
+
+    def ask(_):
+        together.wait(PATIENCE_S)
+        return shipped.shipped_series(GEMM, LIKE)
+
+    monkeypatch.setattr(shipped, "_nearest_kin", nearest_kin)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(ask, range(4)))
+    assert all(one is found[0] for one in found)
+    assert len(read) == 1
 
 
 def test_other_options_and_dtypes_have_none(tmp_path, monkeypatch):

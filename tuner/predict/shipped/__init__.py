@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -52,19 +53,21 @@ class ShippedSeries:
 
 
 _SERIES: dict[Hashable, tuple[ShippedSeries, ...]] = {}
+_READING = threading.Lock()
+"""A series takes a third of a second to read; threads that read the same one would keep all others waiting."""
 
 
 def shipped_series(kernel: Kernel, like: Problem) -> tuple[ShippedSeries, ...]:
     """The series for problems like this, one a device model."""
     hashes = tuple(kernel.source_hash(variant.name) for variant in kernel.variants)
     key = (FOLDER, kernel.name, hashes, like.dtype, like.option_items, len(like.sizes))
-    found = _SERIES.get(key)  # another thread may clear them
-    if found is None:
-        if len(_SERIES) >= KEPT:
-            _SERIES.clear()
-        of_models = (_nearest_kin(document, kernel, like) for document in _documents(FOLDER))
-        _SERIES[key] = found = tuple(series for series in of_models if series is not None and series.records)
-    return found
+    with _READING:
+        if key not in _SERIES:
+            if len(_SERIES) >= KEPT:
+                _SERIES.clear()
+            of_models = (_nearest_kin(document, kernel, like) for document in _documents(FOLDER))
+            _SERIES[key] = tuple(series for series in of_models if series is not None and series.records)
+        return _SERIES[key]
 
 
 def shipped_models() -> dict[str, tuple[str, Limits]]:

@@ -44,7 +44,26 @@ def test_a_token_that_was_being_looked_up_when_it_was_revoked_is_not_believed(ke
     monkeypatch.setattr(access, "_look_up", look)
     lock = access.AccessControl(clock=lambda: 0.0)
     for _ in range(2):
-        asyncio.run(lock._owner("token", "here", is_key=True))
+        asyncio.run(lock._owner({}, "token", is_key=True))
+    assert len(looked_up) == 2
+
+
+def test_a_token_that_is_revoked_while_its_request_waits_at_the_door_is_looked_up_again(monkeypatch):
+    looked_up = []
+
+    def look(token, *, is_key):
+        looked_up.append(token)
+        return keys.TokenOwner(CallerOfKey("key ci", Scope.READ), None)
+
+    monkeypatch.setattr(access, "_look_up", look)
+    lock = access.AccessControl(clock=lambda: 0.0)
+    asyncio.run(lock._owner({}, "token", is_key=True))
+
+    async def come_in(scope, name):
+        lock.forget()
+
+    monkeypatch.setattr(lock.shares, "come_in", come_in)
+    asyncio.run(lock._owner({}, "token", is_key=True))
     assert len(looked_up) == 2
 
 
@@ -59,7 +78,7 @@ def test_a_token_is_looked_up_again_once_its_end_has_come(keyed, monkeypatch, en
     monkeypatch.setattr(access, "_look_up", look)
     lock = access.AccessControl(clock=lambda: 0.0)
     for _ in range(2):
-        asyncio.run(lock._owner("token", "here", is_key=True))
+        asyncio.run(lock._owner({}, "token", is_key=True))
     assert len(looked_up) == lookups
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from keyed import bearer, key
 from tuned_shapes import tune_four
 from waiting import PATIENCE_S, until
 
+from tilewright.service.api import best_answers
 from tilewright.service.api.middleware import turns
 from tilewright.service.api.middleware.turns import Turns
 from tilewright.service.operations.best_pool import pool as pools
@@ -26,7 +28,7 @@ async def work(order, one, name, rounds=0):
     order.give_back(name)
 
 
-def test_of_each_caller_one_request_begins_in_a_round():
+def test_of_each_caller_few_requests_begin_in_a_round():
     async def begun():
         order, one = Turns(), []
         tasks = [asyncio.ensure_future(work(order, one, "evil")) for _ in range(50)]
@@ -35,9 +37,30 @@ def test_of_each_caller_one_request_begins_in_a_round():
         return one
 
     found = asyncio.run(begun())
-    assert found.index("honest") <= 1
-    assert found[:4].count("honest") == 2
+    assert found.index("honest") <= turns.A_ROUND
+    assert found[: turns.A_ROUND + 2].count("honest") == 2
     assert len(found) == 52
+
+
+def test_refusals_of_one_caller_do_not_keep_anothers_request_waiting(keyed):
+    evil, honest = bearer(key("evil"))["headers"], bearer(key("honest"))["headers"]
+
+    async def order():
+        transport, ended = httpx.ASGITransport(keyed.app, client=keyed.peer), []
+        async with httpx.AsyncClient(transport=transport, base_url=BASE_URL, timeout=PATIENCE_S) as client:
+
+            async def ask(sends):
+                answer = await client.post("/v1/jobs", headers=sends)
+                ended.append((sends is honest, answer.status_code))
+
+            await ask(evil)
+            await ask(honest)  # both keys are known now
+            await asyncio.gather(*(ask(evil) for _ in range(50)), ask(honest))
+        return ended[2:]
+
+    ended = asyncio.run(order())
+    assert {status for _, status in ended} == {403}
+    assert ended.index((True, 403)) <= 3 * turns.A_ROUND
 
 
 def test_few_requests_of_a_caller_are_worked_on_at_a_time():
@@ -131,3 +154,37 @@ def test_what_waits_for_a_prediction_keeps_no_other_request_of_its_key_waiting(k
 
     of = bearer(key())
     assert asyncio.run(both()) == (True, 200, 200)
+
+
+def test_what_is_answered_without_its_prediction_waits_for_its_turn(keyed, monkeypatch):
+    monkeypatch.setattr(turns, "WORKING", 1)
+    monkeypatch.setattr(best_answers, "MEANWHILE_AFTER_S", 0.01)
+    goes_on, exchange, look_up = threading.Event(), pools._Lane._exchange, best_answers._looked_up
+    monkeypatch.setattr(pools._Lane, "_exchange", lambda *asked: goes_on.wait(PATIENCE_S) and exchange(*asked))
+    with session_scope() as session:
+        tune_four(Rows(session))
+    working, most = [], []
+
+    def looked_up(asked, problems, effort):
+        working.append(effort)
+        most.append(len(working))
+        time.sleep(0.02)  # as long as some take
+        working.remove(effort)
+        found = look_up(asked, problems, effort)
+        if most.count(1) + len(most) > 8:
+            goes_on.set()
+        return found
+
+    monkeypatch.setattr(best_answers, "_looked_up", looked_up)
+    path = "/v1/kernels/gemm/best?device_model=nvidia-h200&shape=m=300,n=100,k="
+
+    async def all_of_them():
+        transport = httpx.ASGITransport(keyed.app, client=keyed.peer)
+        async with httpx.AsyncClient(transport=transport, base_url=BASE_URL, timeout=PATIENCE_S, **of) as client:
+            return [
+                one.status_code for one in await asyncio.gather(*(client.get(path + str(700 + n)) for n in range(6)))
+            ]
+
+    of = bearer(key())
+    assert asyncio.run(all_of_them()) == [200] * 6
+    assert max(most) == 1

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 import uvicorn
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from tilewright.service.api.server import wire
 from tilewright.service.api.server.wire_httptools import HttptoolsConnection
@@ -25,16 +25,22 @@ POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 LARGE = b"x" * (16 << 20)
 gone = threading.Event()
+let_go = threading.Event()
+holding = []
 
 
 async def echo(scope, receive, send):
-    """Answers with what it read; /large with more than buffers hold, /unread before the body is there."""
+    """Answers with what it read; /large with more than buffers hold, /unread early, /held when it is let go."""
     body, more = b"", scope["path"] != "/unread"
     scope["tilewright.caller"] = Caller(dict(scope["headers"]).get(b"x-caller", b"").decode(), Scope.READ)
     while more:
         message = await receive()
         body, more = body + message.get("body", b""), message.get("more_body", False)
     body = LARGE if scope["path"] == "/large" else body
+    if scope["path"] == "/held":
+        scope[wire.HELD] = "loud"
+        holding.append(scope)
+        await asyncio.to_thread(let_go.wait, PATIENCE_S)
     head = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body[:-1], "more_body": True})
@@ -56,6 +62,8 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
+    let_go.clear()
+    holding.clear()
     with ExitStack() as opened:
 
         def connect(sent: bytes) -> socket.socket:
@@ -65,6 +73,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
         yield connect
         server.should_exit = True
+        let_go.set()
     thread.join(PATIENCE_S)
     listener.close()
     assert not thread.is_alive()
@@ -199,6 +208,25 @@ def test_requests_under_way_are_not_ended_for_others(connect, monkeypatch):
     for one in begun:
         one.sendall(b"b")
         assert answers(one) == [200]
+
+
+def test_a_connection_whose_refusal_is_held_back_is_ended_for_another(connect, monkeypatch):
+    monkeypatch.setattr(wire, "most_connections", lambda: 3)
+    held = [connect(b"GET /held HTTP/1.1\r\nHost: a\r\nX-Caller: loud\r\n\r\n") for _ in range(3)]
+    until(lambda: len(holding) == 3)
+    assert answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) == [200]
+    ended = select.poll()
+    for one in held:
+        ended.register(one, select.POLLRDHUP)
+    assert ended.poll(1e3 * PATIENCE_S)
+
+
+def test_requests_that_are_sent_ahead_keep_no_connection(connect, monkeypatch):
+    monkeypatch.setattr(wire, "most_connections", lambda: 1)
+    ahead = connect(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n" + GET)
+    until(lambda: holding)
+    assert answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) == [200]
+    assert answers(ahead) == []
 
 
 def test_at_most_half_of_the_descriptors_are_for_connections(monkeypatch):
