@@ -14,6 +14,7 @@ from operator import or_
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cuda.driver import DriverError, call, function
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.arguments import ALIGNMENT
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.contexts import (
@@ -31,7 +32,6 @@ from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.loaded_kernel import LaunchArguments, LoadedKernel
 from tilewright.tuner.runtime.memory.room import NoRoomError

@@ -16,13 +16,13 @@ from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cac
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import OwnFunctionError, TrialFailure
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 from tilewright.tuner.runtime.memory.room import HOST, ROOM, NoRoomError, limit_bytes
 from tilewright.tuner.runtime.packed import PackedOperand

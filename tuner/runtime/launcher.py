@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import NoDeviceError
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime import arguments, gpu, host
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.contexts import current_ordinal
@@ -17,7 +18,6 @@ from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Reader
 

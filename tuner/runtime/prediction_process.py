@@ -18,8 +18,8 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.choice import TargetDevice
-from tilewright.tuner.runtime.forks import ForkSafeLock
 
 IDLE_S = 60.0
 """After which the process ends; the next question starts another."""

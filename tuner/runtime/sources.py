@@ -12,6 +12,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.table_sources import TableSources
@@ -26,7 +27,6 @@ from tilewright.tuner.runtime.errors import (
     warn,
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.memory.room import NoRoomError, limit_bytes
 from tilewright.tuner.runtime.service import Service

@@ -160,10 +160,8 @@ class AccessControl:
         return CapacityLimiter(GUESSES_AT_ONCE)
 
     async def _owner(self, scope: Request, token: str, *, is_key: bool) -> Caller:
-        name, address = (
-            (keys.hash_of(token), is_key),
-            address_of(scope),
-        )  # a session's token is no key, nor is a key one
+        name = keys.hash_of(token), is_key  # a session's token is no key, nor is a key one
+        address = address_of(scope)
         known = self._believed.get(name)
         await self.shares.come_in(scope, known[0].caller.name if known else address)
         believed = self._believed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel, RelatedKernel
 from tilewright.kernels.problem import Limits, Problem, octaves
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.predict.features import sizes_of
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.predictor import Record
@@ -53,7 +53,7 @@ class ShippedSeries:
 
 
 _SERIES: dict[Hashable, tuple[ShippedSeries, ...]] = {}
-_READING = threading.Lock()
+_READING = ForkSafeLock()
 """A series takes a third of a second to read; threads that read the same one would keep all others waiting."""
 
 

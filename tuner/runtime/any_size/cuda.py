@@ -21,6 +21,7 @@ from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.errors import TrialFailure, TunerError
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.places import Places
 from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges
@@ -46,7 +47,6 @@ from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
 from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
 from tilewright.tuner.runtime.memory.room import NoRoomError

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, guessed, is_sound_within
 from tilewright.tuner.runtime.any_size.shortage import within_limit
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice
 from tilewright.tuner.runtime.errors import UntunedWarning, warn
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.words import family_words
 

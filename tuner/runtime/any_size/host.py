@@ -12,6 +12,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.tuner.devices.cpu.build import LIBRARY
 from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.ranges import Beyond
 from tilewright.tuner.runtime.any_size.shortage import in_less
@@ -20,7 +21,6 @@ from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.host import builder_of_process, host_place, lock_of
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 from tilewright.tuner.runtime.memory.room import NoRoomError

@@ -11,6 +11,7 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime import arguments, dlpack
 from tilewright.tuner.runtime.any_size.cuda import FamilyLaunches
 from tilewright.tuner.runtime.any_size.host import HostFamilyLaunches
@@ -20,7 +21,6 @@ from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.launcher import Launcher, device_or_default, given_arrays, place_of, stream_handle
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Layout

@@ -15,9 +15,9 @@ from weakref import WeakMethod
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import WrongResultWarning, warn
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.words import problem_words, tune_command
 from tilewright.tuner.switches import is_on
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tilewright.tuner.runtime.forks import ForkSafeLock
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.memory.room import HOST, ROOM
 from tilewright.tuner.runtime.memory.scratch import Scratch, register
 

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from tilewright.tuner.devices.cuda.driver import call
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.contexts import current_handle, primary
-from tilewright.tuner.runtime.forks import ForkSafeLock
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.forks import ForkSafeLock
 
 SETTING = "TILEWRIGHT_WORKSPACE_LIMIT_MB"
 MB = 10**6

@@ -9,8 +9,8 @@ from typing import Protocol
 from weakref import WeakSet
 
 from tilewright.tuner.devices.cuda.driver import DriverError, call
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.contexts import allowed_while_capturing, current_handle, current_ordinal, pushed
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.memory.pytorch_pool import pool_here
 from tilewright.tuner.runtime.memory.room import HOST, ROOM
 

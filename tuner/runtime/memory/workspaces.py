@@ -10,8 +10,8 @@ import ctypes
 from collections.abc import Iterable
 
 from tilewright.tuner.devices.cuda.driver import call
+from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.contexts import allowed_while_capturing
-from tilewright.tuner.runtime.forks import ForkSafeLock
 from tilewright.tuner.runtime.memory.scratch import Scratch, register, zeroed
 from tilewright.tuner.runtime.views import LEGACY_STREAM
 
