@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -107,7 +108,7 @@ def _exclusively(url: str | None) -> Iterator[Connection]:
 def _config(connection: Connection | None) -> Config:
     from alembic.config import Config  # noqa: PLC0415
 
-    config = Config()
+    config = Config(stdout=sys.stdout)  # by default it is that of the moment when Alembic was imported
     # Alembic reads this as a format string.
     config.set_main_option("script_location", str(resources.files("tilewright.migrations")).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -22,6 +22,7 @@ def run(families, monkeypatch, out, *more):
     return json.loads(out.read_text()) if out.exists() else None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_slices_make_the_whole_document(families, monkeypatch, capsys, tmp_path):
     out = tmp_path / "families.json"

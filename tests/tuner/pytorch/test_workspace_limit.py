@@ -31,15 +31,16 @@ def split(tmp_path):
 
 def test_a_call_without_room_is_pytorchs_until_there_is_some(split, monkeypatch):
     a, x = torch.randn(8, 8192), torch.randn(8192)
+    others = ROOM.taken_bytes(HOST)  # of launches in other tests, which somebody still holds
     torch.testing.assert_close(tw.gemv(a, x), a @ x, atol=1e-3, rtol=1e-4)
-    assert ROOM.taken_bytes(HOST) > 0
+    assert ROOM.taken_bytes(HOST) > others
     assert tw.release() > 0
     monkeypatch.setenv(SETTING, "0")
     with pytest.warns(FallbackWarning, match=f"{SETTING}=0 are in use"):
         torch.testing.assert_close(tw.gemv(a, x), a @ x)
     (decision,) = tw.status()
     assert not decision.is_ours
-    assert ROOM.taken_bytes(HOST) == 0
+    assert ROOM.taken_bytes(HOST) == others
     monkeypatch.delenv(SETTING)
     tw.gemv(a, x)
-    assert ROOM.taken_bytes(HOST) > 0
+    assert ROOM.taken_bytes(HOST) > others
