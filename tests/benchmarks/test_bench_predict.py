@@ -111,6 +111,7 @@ def test_the_summary_is_of_ratios_and_the_table_ends_with_it(predict):
     assert "geometric mean 0.600, minimum 0.400" in printed[-1]
 
 
+@pytest.mark.exhaustive  # seconds: the parts of it have tests of their own
 def test_a_run_goes_on_where_it_stopped(rows, shapes_of, predict, tmp_path, monkeypatch):
     monkeypatch.setattr(tune_module, "SHARE_OF_BUDGET", 2)  # so that few trials are enough for all starts
     path, device = tmp_path / "predict.json.state", CpuDevice()
@@ -141,6 +142,7 @@ def test_a_run_goes_on_where_it_stopped(rows, shapes_of, predict, tmp_path, monk
         assert all(b.ranked[0] in record.times_ms for b in best[:place] if b.ranked[0] in space)
 
 
+@pytest.mark.exhaustive  # seconds: the parts of it have tests of their own
 def test_in_the_end_every_shape_has_tried_what_was_best_for_the_others(rows, shapes_of, tmp_path):
     device, shapes = CpuDevice(), shapes_of.random_shapes(SOFTMAX, 4, largest=64)
     state = {"records": [], "rows": []}

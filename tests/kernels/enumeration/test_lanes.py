@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 import numpy as np
@@ -22,7 +23,7 @@ eighths = whole.map(lambda number: number / 8)
 of_several_points = st.lists(whole, min_size=2, max_size=4) | st.lists(eighths, min_size=2, max_size=4)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     of_points=of_several_points,
     other=whole | eighths,
@@ -46,7 +47,7 @@ def test_they_are_what_python_computes_of_each_or_refused(of_points, other, comp
         type(one) is type(expected) or isinstance(expected, bool) for one, expected in zip(found, each, strict=True)
     )
     if isinstance(together, Lanes):
-        assert max(map(abs, found)) <= together.bound
+        assert max(map(abs, found)) <= math.nextafter(together.bound, math.inf)  # a bound is a rounded number
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tilewright.tuner.devices.local import find_device
 SHAPE = "m=24,n=16,k=20"
 
 
+@pytest.mark.exhaustive  # 24 s: the users' kernel below goes the same way
 def test_a_report_on_the_cpu_device_uses_what_the_database_knows(local, run, tmp_path, monkeypatch):
     from factories import Rows  # noqa: PLC0415 - the API's tests have it beside them
 

@@ -21,6 +21,7 @@ from tilewright.tuner.runtime.any_size.tables import as_table
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.memory.host import HostWorkspace
 from tilewright.tuner.runtime.memory.room import HOST, REFUSED_S, ROOM, SETTING, Room, limit_bytes
 
 MB = 10**6
@@ -233,3 +234,11 @@ def test_panels_count_as_they_are_launched() -> None:
     assert variant.workspace_at_once(values, family.largest) == variant.workspace_bytes(values, family.at(2048))
     exact = family.exact(8192)
     assert variant.workspace_at_once(values, exact) == variant.workspace_bytes(values, exact)
+
+
+def test_what_a_launcher_that_is_gone_kept_is_counted_no_more():
+    before, workspace = ROOM.taken_bytes(HOST), HostWorkspace()
+    workspace.memory(4096)
+    assert ROOM.taken_bytes(HOST) == before + 4096
+    del workspace
+    assert ROOM.taken_bytes(HOST) == before

@@ -23,6 +23,11 @@ class HostWorkspace:
         self._lock = ForkSafeLock()
         register(self)
 
+    def __del__(self) -> None:
+        """Counts what it held no longer, which goes with it."""
+        for one in self.yielded():
+            one.give_back()
+
     def memory(self, size_bytes: int) -> Memory:
         """At least so many bytes, zero where they are new; a launch keeps them until it is over. Raises NoRoomError."""
         with self._lock:
