@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import math
 
-from tilewright.kernels.conv2d.shape import is_nhwc, out_channels, out_extents, product, takes_batch
+from tilewright.kernels.conv2d.shape import (
+    constraint_on_product,
+    is_nhwc,
+    out_channels,
+    out_extents,
+    product,
+    takes_batch,
+)
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
@@ -57,13 +64,6 @@ def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a step brings a vector or more of each operand to every thread."""
     tiles = zip((c.TILE_M, c.TILE_N), vector_widths(c, p), strict=True)
     return all(tile * c.TILE_K >= width * gemm.threads_wpt(c) for tile, width in tiles)
-
-
-def on_product(constraint: Constraint) -> Constraint:
-    """A constraint of gemm's on the product inside."""
-    return Constraint(
-        constraint.name, lambda c, p, d: constraint.holds(c, product(p), d), is_thrift=constraint.is_thrift
-    )
 
 
 def launch_depthwise(c: Values, p: Problem) -> Launch:
@@ -120,7 +120,7 @@ IMPLICIT_GEMM = Variant(
                 "every thread loads patches and filters", every_thread_loads
             ),
         }.get(constraint.name)
-        or on_product(constraint)
+        or constraint_on_product(constraint)
         for constraint in gemm.WPT.constraints
     ),
     static_shared_bytes=shared_bytes_implicit_gemm,

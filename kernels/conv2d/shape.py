@@ -10,6 +10,7 @@ from tilewright.kernels.axes import OptionalAxis, Options, Sizes
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.kernel import MAX_AXIS
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Constraint
 
 LARGEST_STEP = 2**15 - 1  # of a stride, a padding or a dilation: places in an image are 16-bit numbers in some variants
 DIRECTIONS = (("height", "h", ""), ("width", "w", "_w"))
@@ -146,6 +147,11 @@ def product(p: Problem) -> Problem:
     options = {"trans_a": not is_nhwc(p), "trans_b": True, "accuracy": p.options["accuracy"]}
     inside = gemm.KERNEL.problem(sizes, p.dtype, options)
     return replace(inside, at_launch="m") if p.at_launch else inside
+
+
+def constraint_on_product(constraint: Constraint) -> Constraint:
+    """The same constraint on the product inside."""
+    return replace(constraint, holds=lambda c, p, d: constraint.holds(c, product(p), d))
 
 
 def takes_batch(p: Problem) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from tilewright.kernels.conv2d.shape import is_nhwc, is_pointwise, product, shape_x
+from tilewright.kernels.conv2d.shape import constraint_on_product, is_nhwc, is_pointwise, product, shape_x
 from tilewright.kernels.gemm import tensor_mma_space as mma
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
@@ -24,13 +24,6 @@ MOST_ELEMENTS = 2**31 - 2**24  # of X: offsets have 32 bits, and the corner of a
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
     """The same question about the product inside."""
     return lambda c, p: ask(c, product(p))
-
-
-def constraint_on_product(constraint: Constraint) -> Constraint:
-    """The same constraint on the product inside."""
-    return Constraint(
-        constraint.name, lambda c, p, d: constraint.holds(c, product(p), d), is_thrift=constraint.is_thrift
-    )
 
 
 def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
