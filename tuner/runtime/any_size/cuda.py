@@ -24,8 +24,7 @@ from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges
-from tilewright.tuner.runtime.any_size.shortage import in_less
+from tilewright.tuner.runtime.any_size.shortage import RangeLaunches
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedArguments, SizedCall
 from tilewright.tuner.runtime.arguments import ALIGNMENT, check_addresses, default_scalars
@@ -49,7 +48,6 @@ from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
 from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
-from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
 from tilewright.tuner.runtime.memory.workspaces import capture_id
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
@@ -88,7 +86,7 @@ class FamilyLaunches:
                 check_memory(tensor.name, look_up(address), loaded.context, loaded.ordinal)
             if ordinal is not None:
                 self._trusted.add((context, ordinal))
-        loaded.launch(call)
+        loaded.launch_size(call)
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
         """Packs the operand at that address in the current context, for every configuration that keeps it packed."""
@@ -119,47 +117,24 @@ class FamilyLaunches:
             return self._loaded[number]
 
 
-class LoadedFamily:
+class LoadedFamily(RangeLaunches["SizedKernel"]):
     """A family in one context, which is current whenever this is used. A range is loaded when it is used first."""
 
     def __init__(
         self, kernel: Kernel, family: Family, source: RangeSource, ordinal: int, workspaces: SharedWorkspaces
     ) -> None:
-        self._kernel, self._family, self._source = kernel, family, source
+        super().__init__(kernel, family, source, gpu_place(ordinal))
         self.ordinal, self.context = ordinal, current_handle()
         self.workspaces = workspaces
-        self.place = gpu_place(ordinal)
-        self.ranges: Ranges = source.ranges(kernel, family, self.place)
-        self._beyond = Beyond(kernel, family, self.place)
-        self._kernels: list[SizedKernel | None] = [None] * len(self.ranges)
         self._check: RowsCheck | None = None  # of all ranges, one after another: its memory is taken once
-        self._lock = ForkSafeLock()
 
-    def launch(self, call: SizedCall) -> None:
-        """One launch of that size; where there is no room for its workspace, of what takes less."""
-        ranges = self.ranges
-        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
-        try:
-            self._launch(number, call)
-        except NoRoomError as error:
-            self._launch_in_less(number, call, error)
-
-    def _launch(self, number: int, call: SizedCall) -> None:
+    def launch_range(self, number: int, call: SizedCall) -> None:
+        """One launch of that range's configuration, checked where that is due; raises NoRoomError."""
         kernel = self._kernels[number] or self.kernel_of(number)
         if kernel.use is None:
             kernel.launch(call)
         else:
             self._launch_checked(number, kernel, kernel.use, call)
-
-    def _launch_in_less(self, number: int, call: SizedCall, error: NoRoomError) -> None:
-        """Launches another range's configuration, or from now on the default in place of this range's."""
-        for other in in_less(self._kernel, self._family, self.place, self.ranges, call.size):
-            with suppress(NoRoomError):
-                return self._launch(other, call)
-        choice = self._source.without_workspace(self._kernel, self._family, self.place, error)
-        with self._lock:
-            self.ranges, self._kernels[number] = self.ranges.replaced(number, choice), None
-        return self._launch(number, call)
 
     def prepare(self) -> None:
         """Loads all ranges; computes the grids of each within it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,8 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.tuner.devices.cpu.build import LIBRARY
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.geometry import Geometry
-from tilewright.tuner.runtime.any_size.ranges import Beyond
-from tilewright.tuner.runtime.any_size.shortage import in_less
+from tilewright.tuner.runtime.any_size.shortage import RangeLaunches
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.arguments import check_addresses
@@ -23,55 +20,35 @@ from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.host import builder_of_process, host_place, lock_of
 from tilewright.tuner.runtime.memory.host import HostWorkspace
-from tilewright.tuner.runtime.memory.room import NoRoomError
 
 
-class HostFamilyLaunches:
+class HostFamilyLaunches(RangeLaunches["_SizedFunction"]):
     """Launches of one family on the CPU."""
 
     def __init__(self, kernel: Kernel, family: Family, source: RangeSource) -> None:
-        self._kernel, self._family, self._source = kernel, family, source
-        self.ranges = source.ranges(kernel, family, host_place())
-        self._beyond = Beyond(kernel, family, host_place())
-        self._functions: list[_SizedFunction | None] = [None] * len(self.ranges)
-        self._lock = ForkSafeLock()
+        super().__init__(kernel, family, source, host_place())
 
     def launch(self, call: SizedCall, _ordinal: int | None) -> None:
         """One launch on arrays at these addresses; raises ArgumentError for addresses that it must not run on."""
         check_addresses(self._kernel, self._family.exact(call.size), call.addresses)
-        ranges = self.ranges
-        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
-        try:
-            self._launch(number, call)
-        except NoRoomError as error:
-            self._launch_in_less(number, call, error)
+        self.launch_size(call)
 
     def prepare(self, _ordinal: int) -> None:
         """Compiles and loads all ranges."""
         for number in range(len(self.ranges)):
             self._loaded(number)
 
-    def _launch(self, number: int, call: SizedCall) -> None:
-        function = self._functions[number] or self._loaded(number)
+    def launch_range(self, number: int, call: SizedCall) -> None:
+        """One launch of that range's configuration; raises NoRoomError."""
+        function = self._kernels[number] or self._loaded(number)
         function.launch(call.size, call.addresses, call.scalars)
-
-    def _launch_in_less(self, number: int, call: SizedCall, error: NoRoomError) -> None:
-        """Launches another range's configuration, or from now on the default in place of this range's."""
-        place = host_place()
-        for other in in_less(self._kernel, self._family, place, self.ranges, call.size):
-            with suppress(NoRoomError):
-                return self._launch(other, call)
-        choice = self._source.without_workspace(self._kernel, self._family, place, error)
-        with self._lock:
-            self.ranges, self._functions[number] = self.ranges.replaced(number, choice), None
-        return self._launch(number, call)
 
     def _loaded(self, number: int) -> _SizedFunction:
         with self._lock:
-            function = self._functions[number]
+            function = self._kernels[number]
             if function is None:
                 function = _SizedFunction(self._kernel, self._family, self.ranges.ranges[number].choice)
-                self._functions[number] = function
+                self._kernels[number] = function
             return function
 
 

@@ -2,10 +2,56 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Generic, TypeVar
+
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.tuner.runtime.any_size.ranges import Ranges, is_sound_within
+from tilewright.tuner.forks import ForkSafeLock
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, is_sound_within
+from tilewright.tuner.runtime.any_size.source import RangeSource
+from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.memory.room import NoRoomError
+
+Loaded = TypeVar("Loaded")
+
+
+class RangeLaunches(Generic[Loaded]):
+    """Launches of one family: each size by its range's configuration, or by another for whose workspace there is room.
+
+    `_kernels`: by range, what is loaded so far.
+    """
+
+    def __init__(self, kernel: Kernel, family: Family, source: RangeSource, place: TargetDevice) -> None:
+        self._kernel, self._family, self._source, self.place = kernel, family, source, place
+        self.ranges: Ranges = source.ranges(kernel, family, place)
+        self._beyond = Beyond(kernel, family, place)
+        self._kernels: list[Loaded | None] = [None] * len(self.ranges)
+        self._lock = ForkSafeLock()
+
+    def launch_range(self, number: int, call: SizedCall) -> None:
+        """One launch of that range's configuration; raises NoRoomError."""
+        raise NotImplementedError
+
+    def launch_size(self, call: SizedCall) -> None:
+        """One launch of that size."""
+        ranges = self.ranges
+        number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
+        try:
+            self.launch_range(number, call)
+        except NoRoomError as error:
+            self._launch_in_less(number, call, error)
+
+    def _launch_in_less(self, number: int, call: SizedCall, error: NoRoomError) -> None:
+        """Launches another range's configuration, or from now on the default in place of this range's."""
+        for other in in_less(self._kernel, self._family, self.place, self.ranges, call.size):
+            with suppress(NoRoomError):
+                return self.launch_range(other, call)
+        choice = self._source.without_workspace(self._kernel, self._family, self.place, error)
+        with self._lock:
+            self.ranges, self._kernels[number] = self.ranges.replaced(number, choice), None
+        return self.launch_range(number, call)
 
 
 def within_limit(kernel: Kernel, family: Family, place: TargetDevice, ranges: Ranges) -> Ranges:
