@@ -1,4 +1,4 @@
-"""Scratch memory of launches on a GPU: PyTorch's, within a limit, given back, and what runs where there is none."""
+"""Scratch memory on a GPU comes from PyTorch, keeps its limit, and is given back; without room another kernel runs."""
 
 from __future__ import annotations
 

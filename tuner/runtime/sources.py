@@ -247,7 +247,7 @@ class Sources:
         )
         if self._only_tuned:
             raise UntunedError(f"{missing}. Tune it: {remedy}")
-        choice = choice or self._default(kernel, problem, place)  # raises where there is none, before one is promised
+        choice = choice or self._default(kernel, problem, place)  # raises without one: no warning then
         warn(f"{missing}: the kernel's default configuration is used. Tune it: {remedy}", UntunedWarning)
         return choice
 
@@ -258,7 +258,7 @@ class Sources:
         return None if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _default(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice:
-        """The kernel's default, another variant's where it was wrong here; raises LaunchError where there is none."""
+        """The default of the first variant whose default was not found wrong here; raises LaunchError without one."""
         usable = lambda choice: not self._uses.is_withdrawn(kernel, problem, place, choice)  # noqa: E731
         return default_choice(kernel, problem, place, is_usable=usable)
 

@@ -1,4 +1,4 @@
-"""Words of a command line: shapes, options, devices, and the exit codes of what is missing."""
+"""How the command line reads shapes, options and devices, and its exit codes where something is missing."""
 
 from __future__ import annotations
 

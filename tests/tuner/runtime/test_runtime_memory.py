@@ -1,4 +1,4 @@
-"""Scratch memory of launches: its limit, what runs where there is none, and how it is given back."""
+"""Scratch memory keeps its limit and is given back; a launch without room for it runs another configuration."""
 
 from __future__ import annotations
 

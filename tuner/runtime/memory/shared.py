@@ -41,7 +41,7 @@ class SharedWorkspaces:
                 self._largest = 0
 
     def address(self, stream: int, size_bytes: int) -> int:
-        """The one for a launch on that stream now, at least that large; made, and waited for, where there is none.
+        """The address of the stream's workspace, of at least that size. Where there is none yet, it is made first.
 
         Raises NoRoomError.
         """
