@@ -46,3 +46,15 @@ def untuned(tuned, tmp_path):
     runtime = Runtime(only_tuned=True, answers=AnswerCache(tmp_path))
     pytest.importorskip("tilewright.tuner.pytorch.plans").use(runtime)
     return runtime
+
+
+@pytest.fixture
+def slow_linear(monkeypatch):
+    """A PyTorch whose linear layers take milliseconds, so that a kernel on the CPU can win."""
+    pytest.importorskip("slowness").slow_down(monkeypatch, pytest.importorskip("torch").nn.Linear)
+
+
+@pytest.fixture
+def net():
+    """The small network."""
+    return pytest.importorskip("small_network").Net()

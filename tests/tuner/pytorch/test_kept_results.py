@@ -13,7 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import accelerate as accelerating  # noqa: E402
@@ -28,11 +27,6 @@ nn = torch.nn
 def without_gradients():
     with torch.no_grad():
         yield
-
-
-@pytest.fixture
-def slow_linear(monkeypatch):
-    slow_down(monkeypatch, nn.Linear)
 
 
 def model():
