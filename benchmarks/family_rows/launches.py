@@ -1,26 +1,62 @@
-"""What a size from the launch costs: a configuration with its rows compiled in and with its rows from the launch."""
+"""What a size from the launch costs: a configuration with its size compiled in and with its size from the launch."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.errors import TrialFailure
 
-SIZES = (16, 300, 1000, 4096)
+SIZES, SMALL = (16, 300, 1000, 4096), (1, 5, 16, 64)
+"""Of rows; of images, and of rows of a kernel that takes few."""
+
 SAMPLES = 9
 MOST_NAIVE = 300
-"""Rows at which the naive variant is timed at most: it takes a hundred times as long."""
+"""Rows at which gemm's naive variant is timed at most: it takes a hundred times as long."""
+
+ANY_ROWS, ANY_BATCH = (1, 4096), (1, 64)
+IMAGES = {"batch": ANY_BATCH, "height": 28, "width": 28, "channels": 128, "kernel_h": 3, "kernel_w": 3, "padding": 1}
+FEW_ROWS = {"m": (1, 64), "n": 4096, "k": 4096}
+VECTORS = {"m": ANY_ROWS, "n": 4096}
+BFLOAT16, FLOAT32 = "bfloat16", "float32"
+Shape = Mapping[str, int | tuple[int, int]]
+
+OTHERS: Mapping[str, tuple[tuple[Shape, str, Mapping[str, bool | str]], ...]] = {
+    "linear_gated": (({"m": ANY_ROWS, "n": 4096, "k": 4096}, BFLOAT16, {}),),
+    "linear_quantized": ((FEW_ROWS, BFLOAT16, {"weights": "int8"}), (FEW_ROWS, BFLOAT16, {"weights": "int4"})),
+    "gemv": ((VECTORS, FLOAT32, {}), (VECTORS, BFLOAT16, {})),
+    "conv2d": (
+        ({**IMAGES, "filters": 128}, FLOAT32, {}),
+        ({**IMAGES, "filters": 1}, FLOAT32, {"depthwise": True}),
+    ),
+    "softmax": ((VECTORS, FLOAT32, {}),),
+    "rms_norm": ((VECTORS, BFLOAT16, {}),),
+    "layer_norm": ((VECTORS, FLOAT32, {}),),
+    "add_rms_norm": ((VECTORS, BFLOAT16, {}),),
+    "add_layer_norm": ((VECTORS, FLOAT32, {}),),
+}
+"""The other kernels with an open axis: shapes, dtypes and options."""
+
+
+def others(kernels: Collection[str], dtypes: Collection[str] | None) -> Iterator[Family]:
+    """Their families, of these dtypes alone where some are named."""
+    for name in (one for one in OTHERS if one in kernels):
+        for shape, dtype, options in OTHERS[name]:
+            if not dtypes or dtype in dtypes:
+                yield Family.of(catalogue().get(name), shape, dtype, options)
 
 
 def at_launch(device: Device, kernel: Kernel, family: Family, variant: str) -> dict[str, Any]:
     """The ratios of the variant's first starts, compiled in over from the launch, by size; of those that it has."""
-    sizes = [size for size in SIZES if size <= family.high and (variant != "naive" or size <= MOST_NAIVE)]
-    found = {size: ratio for size in sizes if (ratio := _ratio(device, kernel, family, variant, size))}
+    sizes = SMALL if family.axis in kernel.largest_at_launch else SIZES
+    most = MOST_NAIVE if (family.kernel, variant) == ("gemm", "naive") else family.high
+    found = {size: ratio for size in sizes if size <= most and (ratio := _ratio(device, kernel, family, variant, size))}
     mean = statistics.geometric_mean(found.values()) if found else None
     return {
         "ratios": {str(size): ratio for size, ratio in found.items()},
