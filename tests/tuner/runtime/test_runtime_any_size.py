@@ -20,7 +20,7 @@ from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange, is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, UntunedWarning
 from tilewright.tuner.runtime.runtime import Runtime
@@ -53,6 +53,19 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
     monkeypatch.setattr(launch._source, "ranges", None)  # and nothing is looked up
     for m in (1, 300, 7, 64, 129, 9000):
         assert launched(launch, normal(m, K), b) < 1e-4
+
+
+def test_a_range_whose_own_prediction_fails_at_an_end_gets_the_nearest_that_does_not(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    place = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    runtime, linear = Runtime(answers=AnswerCache(tmp_path / "answers")), catalogue().get("linear")
+    family = Family.of(linear, {"m": (1, 8192), "n": 3072, "k": 768}, "float32")
+    found = runtime.families.ranges(linear, family, place)
+    assert {one.choice.match for one in found.ranges} == {"predicted"}
+    assert not recwarn.list
+    for low, one in zip((1, *(each.high + 1 for each in found.ranges)), found.ranges, strict=False):
+        assert is_sound_within(linear, family, place, one.choice, low, one.high)
 
 
 def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol
@@ -134,6 +135,18 @@ class AnySizeLauncher:
         where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
         found = self._source.ranges(self.kernel, self.family, place_of(device_or_default(where or self.device)))
         return found.ranges[found.number(self._size_of(layouts))].choice
+
+    def load_for(self, *arrays: Any) -> None:
+        """Compiles and loads on their GPU what serves such arrays; launches nothing. Raises LaunchError."""
+        readers = [READERS[type(array)] for array in arrays]
+        layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
+        kind, ordinal = arguments.one_place(self.kernel, layouts)
+        size = self._size_of(layouts)
+        with suppress(InvalidProblemError):  # what no family has is launched by its size alone
+            problem, _ = self._posed(layouts, size, None)
+            launches = self._launches(self._family_of(problem), self.device or kind)
+            if isinstance(launches, FamilyLaunches):
+                launches.load(size, ordinal or 0)
 
     def prepare(self, device: str | None = None) -> None:
         """Compiles and loads for row-major arrays on that device, and computes every grid within the family's range.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
@@ -50,11 +50,15 @@ class Ranges:
         return Ranges(changed, joins=False)
 
 
-def guessed(family: Family, choose: Callable[[int], Choice]) -> Ranges:
-    """Ranges around a few sizes, each with what `choose` says there; they meet at the geometric means of neighbours."""
+def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
+    """By each size at which a configuration is predicted the ends of its range.
+
+    Ranges meet at the geometric means of their sizes.
+    """
     sizes = [size for size in GUESSED_AT if size <= family.high] or [family.high]
     ends = [*(isqrt(below * above) for below, above in pairwise(sizes)), max(family.high, sizes[-1])]
-    return Ranges([SizeRange(end, choose(size)) for end, size in zip(ends, sizes, strict=True)])
+    starts = [family.low, *(end + 1 for end in ends[:-1])]
+    return {size: (low, high) for size, low, high in zip(sizes, starts, ends, strict=True)}
 
 
 def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:
