@@ -52,8 +52,12 @@ class BoundSize:
 
     def __call__(self, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...] = ()) -> None:
         """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError."""
-        if self._size:
-            call = SizedCall(self._size, addresses, scalars or self._scalars, self._plan.stream(array))
+        self.of_size(self._size, addresses, array, scalars)
+
+    def of_size(self, size: int, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...]) -> None:
+        """The same of another size. Raises LaunchError."""
+        if size:
+            call = SizedCall(size, addresses, scalars or self._scalars, self._plan.stream(array))
             self._plan.launch(call, self._plan.ordinal)
 
 
