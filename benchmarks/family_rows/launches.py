@@ -30,9 +30,10 @@ Shape = Mapping[str, int | tuple[int, int]]
 OTHERS: Mapping[str, tuple[tuple[Shape, str, Mapping[str, bool | str]], ...]] = {
     "linear_gated": (({"m": ANY_ROWS, "n": 4096, "k": 4096}, BFLOAT16, {}),),
     "linear_quantized": ((FEW_ROWS, BFLOAT16, {"weights": "int8"}), (FEW_ROWS, BFLOAT16, {"weights": "int4"})),
-    "gemv": ((VECTORS, FLOAT32, {}), (VECTORS, BFLOAT16, {})),
+    "gemv": ((VECTORS, FLOAT32, {}), (VECTORS, BFLOAT16, {}), (VECTORS, FLOAT32, {"trans_a": True})),
     "conv2d": (
         ({**IMAGES, "filters": 128}, FLOAT32, {}),
+        ({**IMAGES, "filters": 128}, FLOAT32, {"layout": "nchw"}),
         ({**IMAGES, "filters": 1}, FLOAT32, {"depthwise": True}),
     ),
     "softmax": ((VECTORS, FLOAT32, {}),),

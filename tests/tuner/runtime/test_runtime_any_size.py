@@ -81,17 +81,28 @@ def test_rows_that_a_kernel_does_not_take_are_refused(runtime: Runtime) -> None:
         launch(np.zeros((65, 128), np.float16), w, s, np.zeros((65, 24), np.float16))
 
 
-def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transposed_matrices_of_any_width_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, x = runtime.best("gemv", n=40, trans_a=True, device="cpu"), normal(40)
+    launch.prepare()
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for m in (33, 1, 500, 33, 9000):
+        a, y = normal(40, m), np.full(m, np.nan, np.float32)
+        np.testing.assert_allclose(launch(a, x, y), a.T.astype(np.float64) @ x, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     sizes = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
-    launch, w, b = runtime.best("conv2d", **sizes, device="cpu"), normal(12, 3, 3, 8), normal(12)
+    launch, w, b = runtime.best("conv2d", **sizes, layout=layout, device="cpu"), normal(12, 3, 3, 8), normal(12)
+    given = (lambda one: one) if layout == "nhwc" else (lambda one: np.ascontiguousarray(np.moveaxis(one, 3, 1)))
     launch.prepare()
     monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
     for batch in (3, 1, 300, 17):
-        x, y = normal(batch, 9, 7, 8), np.full((batch, 9, 7, 12), np.nan, np.float32)
+        x, y = normal(batch, 9, 7, 8), given(np.full((batch, 9, 7, 12), np.nan, np.float32))
         padded, expected = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0))), b.astype(np.float64)
         for i, j in np.ndindex(3, 3):
             expected = expected + padded[:, i : i + 9, j : j + 7] @ w[:, i, j].T
-        np.testing.assert_allclose(launch(x, w, b, y), expected, atol=1e-4)
+        np.testing.assert_allclose(launch(given(x), given(w), b, y), given(expected), atol=1e-4)
 
 
 def test_no_rows_are_nothing_to_launch(runtime: Runtime) -> None:
