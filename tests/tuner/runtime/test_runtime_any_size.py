@@ -20,7 +20,7 @@ from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange, guessed
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, UntunedWarning
 from tilewright.tuner.runtime.runtime import Runtime
@@ -53,6 +53,21 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
     monkeypatch.setattr(launch._source, "ranges", None)  # and nothing is looked up
     for m in (1, 300, 7, 64, 129, 9000):
         assert launched(launch, normal(m, K), b) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("high", "sizes", "ends"), [(64, [1, 4, 16, 64], [2, 8, 32, 64]), (300, [16, 64, 128, 256], [32, 90, 181, 300])]
+)
+def test_what_few_rows_take_is_guessed_at_one_row_too(high: int, sizes: list[int], ends: list[int]) -> None:
+    asked = list[int]()
+
+    def choose(size: int) -> Choice:
+        asked.append(size)
+        return Choice(Configuration.of("tiled", {"TILE_WIDTH": size}), "shipped", "predicted")
+
+    ranges = guessed(Family.of(catalogue().get("gemm"), {"m": (1, high), "n": N, "k": K}), choose)
+    assert asked == sizes
+    assert [one.high for one in ranges.ranges] == ends
 
 
 def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:

@@ -199,6 +199,15 @@ def test_blocks_that_stream_weights_take_a_part_of_sixty_four_rows(divide: int, 
     assert all(streamed.admits(problem, HOPPER) for problem in problems)
 
 
+@pytest.mark.parametrize(("m", "divide"), [(1, 4), (16, 4), (17, 2), (64, 1)])
+def test_streamed_weights_begin_with_room_for_little_more_than_the_rows(m: int, divide: int) -> None:
+    kernel = catalogue().get("linear_quantized")
+    problem = kernel.with_size_at_launch(kernel.problem({"m": m, "n": 4096, "k": 4096}, "bfloat16"), "m")
+    (start,) = kernel.space(problem, HOPPER, only=["streamed"]).defaults()
+    assert start.values["DIVIDE"] == divide
+    assert all(kernel.variant("streamed").is_sound(start.values, problem.with_size("m", n), HOPPER) for n in (1, 64))
+
+
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize(
     ("variant", "weights", "blocks"), [("streamed_sm90", "int8", [1, 1, 1, 1]), ("held", "int4", [1, 1, 2, 4])]
