@@ -17,6 +17,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.any_size.places import Places
@@ -59,15 +60,31 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
     ("high", "sizes", "ends"), [(64, [1, 4, 16, 64], [2, 8, 32, 64]), (300, [16, 64, 128, 256], [32, 90, 181, 300])]
 )
 def test_what_few_rows_take_is_guessed_at_one_row_too(high: int, sizes: list[int], ends: list[int]) -> None:
-    asked = list[int]()
+    asked = list[tuple[int, int, int]]()
 
-    def choose(size: int) -> Choice:
-        asked.append(size)
+    def choose(size: int, low: int, high: int) -> Choice:
+        asked.append((low, size, high))
         return Choice(Configuration.of("tiled", {"TILE_WIDTH": size}), "shipped", "predicted")
 
     ranges = guessed(Family.of(catalogue().get("gemm"), {"m": (1, high), "n": N, "k": K}), choose)
-    assert asked == sizes
+    assert asked == list(zip([1, *(end + 1 for end in ends[:-1])], sizes, ends, strict=True))
     assert [one.high for one in ranges.ranges] == ends
+
+
+def test_a_range_takes_what_is_right_from_its_one_end_to_the_other() -> None:
+    """Tiles of few rows that several blocks share: of 8,192 rows there would be more than counters have room for."""
+    gemm, place = catalogue().get("gemm"), TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    family = Family.of(gemm, {"m": (1, 8192), "n": 3072, "k": 4096})
+    values = dict(gemm.variant("tensor3xtf32").space().default().values) | {"WARPS_M": 1, "WARPS_N": 1, "SPLIT_K": 4}
+    shared = Choice(Configuration.of("tensor3xtf32", values), "shipped", "predicted")
+    families = Families(
+        lambda _kernel, _problem, _place: shared,
+        lambda _kernel, _family, _place: None,
+        lambda _kernel, _problem, _place, _choice: None,
+        lambda _kernel, _family, _place: None,
+    )
+    found = families.ranges(gemm, family, place).ranges
+    assert [(one.high, one.choice.match) for one in found] == [(4096, "predicted"), (8192, "default")]
 
 
 def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:

@@ -101,25 +101,25 @@ class Families:
     def _guessed(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges:
         default: list[Choice] = []
 
-        def known(size: int) -> Choice | None:
+        def known(size: int, low: int = family.low, high: int = family.high) -> Choice | None:
             for problem in (family.exact(size), family.at(size)):
                 choice = self._known(kernel, problem, place)
                 if (
                     choice is not None
                     and family.admits(kernel, choice.configuration)
-                    and is_sound_within(kernel, family, place, choice, family.low, family.high)
+                    and is_sound_within(kernel, family, place, choice, low, high)
                 ):
                     return choice
             return None
 
-        def choose(size: int) -> Choice:
-            choice = known(size)
+        def choose(size: int, low: int, high: int) -> Choice:
+            choice = known(size, low, high)
             if choice is None and not default:
                 default.append(self.default(kernel, family, place))
             return choice or default[0]
 
         if family.batch_invariant:  # one order of sums for all sizes
-            choice = next(filter(None, map(known, USUAL_SIZES)), None) or choose(family.high)
+            choice = next(filter(None, map(known, USUAL_SIZES)), None) or choose(family.high, family.low, family.high)
             ranges = Ranges([SizeRange(family.high, choice)])
         else:
             ranges = guessed(family, choose)

@@ -53,12 +53,16 @@ class Ranges:
         return Ranges(changed, joins=False)
 
 
-def guessed(family: Family, choose: Callable[[int], Choice]) -> Ranges:
-    """Ranges around a few sizes, each with what `choose` says there; they meet at the geometric means of neighbours."""
+def guessed(family: Family, choose: Callable[[int, int, int], Choice]) -> Ranges:
+    """Ranges around a few sizes, which meet at the geometric means of neighbours.
+
+    `choose(size, low, high)` says what is best at that size of all that is right from the range's one end to its other.
+    """
     usual = GUESSED_AT if family.high > GUESSED_AT_FEW[-1] else GUESSED_AT_FEW
     sizes = [size for size in usual if size <= family.high]
     ends = [*(isqrt(below * above) for below, above in pairwise(sizes)), max(family.high, sizes[-1])]
-    return Ranges([SizeRange(end, choose(size)) for end, size in zip(ends, sizes, strict=True)])
+    starts = [family.low, *(end + 1 for end in ends)]
+    return Ranges([SizeRange(end, choose(size, low, end)) for low, end, size in zip(starts, ends, sizes, strict=False)])
 
 
 def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:
