@@ -76,6 +76,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=8.0, help="of the search for one size")
     parser.add_argument("--table-seconds", type=float, default=2.5, help="of each search of a table")
     parser.add_argument("--calls", type=int, default=2000, help="of the trace")
+    parser.add_argument("--accelerate-seconds", type=float, default=40.0, help="limit_s of the part bert")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--resume", action="store_true", help="leave out what the file has")
@@ -133,7 +134,7 @@ def units(device: Device, document: Mapping[str, Any], arguments: argparse.Names
         from family_rows.bert import bert  # noqa: PLC0415 - needs transformers, which nothing else does
 
         head = {"model": "bert-base", "dtype": "float32", "calls": BERT_CALLS, "seed": seed}
-        yield Unit("bert", head, partial(bert, BERT_CALLS, seed))
+        yield Unit("bert", head, partial(bert, BERT_CALLS, seed, arguments.accelerate_seconds))
 
 
 def at_launch(device: Device, of_gemm: Sequence[Family], arguments: argparse.Namespace) -> Iterator[Unit]:

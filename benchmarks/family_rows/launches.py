@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.errors import TrialFailure
 
@@ -30,9 +31,10 @@ Shape = Mapping[str, int | tuple[int, int]]
 OTHERS: Mapping[str, tuple[tuple[Shape, str, Mapping[str, bool | str]], ...]] = {
     "linear_gated": (({"m": ANY_ROWS, "n": 4096, "k": 4096}, BFLOAT16, {}),),
     "linear_quantized": ((FEW_ROWS, BFLOAT16, {"weights": "int8"}), (FEW_ROWS, BFLOAT16, {"weights": "int4"})),
-    "gemv": ((VECTORS, FLOAT32, {}), (VECTORS, BFLOAT16, {})),
+    "gemv": ((VECTORS, FLOAT32, {}), (VECTORS, BFLOAT16, {}), (VECTORS, FLOAT32, {"trans_a": True})),
     "conv2d": (
         ({**IMAGES, "filters": 128}, FLOAT32, {}),
+        ({**IMAGES, "filters": 128}, FLOAT32, {"layout": "nchw"}),
         ({**IMAGES, "filters": 1}, FLOAT32, {"depthwise": True}),
     ),
     "softmax": ((VECTORS, FLOAT32, {}),),
@@ -53,35 +55,53 @@ def others(kernels: Collection[str], dtypes: Collection[str] | None) -> Iterator
 
 
 def at_launch(device: Device, kernel: Kernel, family: Family, variant: str) -> dict[str, Any]:
-    """The ratios of the variant's first starts, compiled in over from the launch, by size; of those that it has."""
+    """The ratios of the variant's starts, compiled in over from the launch, by size; of those that it has.
+
+    `other_starts`: sizes at which what is compiled in cannot be the same configuration, and is its own start.
+    """
     sizes = SMALL if family.axis in kernel.largest_at_launch else SIZES
     most = MOST_NAIVE if (family.kernel, variant) == ("gemm", "naive") else family.high
-    found = {size: ratio for size in sizes if size <= most and (ratio := _ratio(device, kernel, family, variant, size))}
+    starts = {size: _starts(device, kernel, family, variant, size) for size in sizes if size <= most}
+    found = {
+        size: ratio for size, two in starts.items() if two and (ratio := _ratio(device, kernel, family, size, *two))
+    }
     mean = statistics.geometric_mean(found.values()) if found else None
     return {
         "ratios": {str(size): ratio for size, ratio in found.items()},
+        "other_starts": [size for size in found if len(set(starts[size])) > 1],
         "mean": mean,
         "least": min(found.values(), default=None),
     }
 
 
-def _ratio(device: Device, kernel: Kernel, family: Family, variant: str, size: int) -> float:
-    """0 where the variant has no start at that size, or it failed."""
-    at, exact = family.at(size), family.exact(size)
-    starts = kernel.space(at, device.model.limits, only=[variant]).defaults()
-    if not starts:
-        return 0.0
+def _starts(device: Device, kernel: Kernel, family: Family, variant: str, size: int) -> tuple[Configuration, ...]:
+    """That of the code with the size compiled in, and that of the other; none where either has none."""
+    exact, at = (
+        kernel.space(problem, device.model.limits, only=[variant]) for problem in (family.exact(size), family.at(size))
+    )
+    starts = at.defaults()
+    own = starts if starts and starts[0] in exact else exact.defaults()
+    return (own[0], starts[0]) if own and starts else ()
+
+
+def _ratio(
+    device: Device, kernel: Kernel, family: Family, size: int, compiled: Configuration, given: Configuration
+) -> float:
+    """0 where one of them failed."""
     with ExitStack() as stack:
-        benches = [stack.enter_context(closing(device.bench(kernel, problem, 1))) for problem in (exact, at)]
+        benches = [
+            stack.enter_context(closing(device.bench(kernel, problem, 1)))
+            for problem in (family.exact(size), family.at(size))
+        ]
         try:
-            programs = [bench.compile(starts[0]) for bench in benches]
+            programs = [bench.compile(one) for bench, one in zip(benches, (compiled, given), strict=True)]
             if any(not bench.verify(program).is_right for bench, program in zip(benches, programs, strict=True)):
-                raise ValueError(f"{variant} is wrong at {size}")
+                raise ValueError(f"{given.variant} is wrong at {size}")
             times: list[list[float]] = [[], []]
             for _ in range(SAMPLES):
                 for own, bench, program in zip(times, benches, programs, strict=True):
                     own.append(statistics.median(bench.sample(program, "warm", 3)))
         except TrialFailure as failure:
-            print(f"{variant} at {size}: {failure.outcome} {failure.log[:200]}")
+            print(f"{given.variant} at {size}: {failure.outcome} {failure.log[:200]}")
             return 0.0
     return statistics.median(times[0]) / statistics.median(times[1])

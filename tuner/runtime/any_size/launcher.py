@@ -98,6 +98,14 @@ class AnySizeLauncher:
             arrays, numbers = given_arrays(self.kernel, self._tensors, arrays, named)
             scalars = self.scalars(**numbers)
         packed, arrays = self._unpacked(arrays)
+        plan, size, addresses = self._located(arrays)
+        if size:
+            handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
+            plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
+        return self._written(arrays)
+
+    def _located(self, arrays: Sequence[Any]) -> tuple[_Plan, int, list[int]]:
+        """The plan for arrays that lie so, which other sizes share, their size and addresses. Raises LaunchError."""
         addresses, layout, size = [], [], -1
         for array, axis, rank in zip(arrays, self._axes, self._ranks, strict=True):
             reader = READERS[type(array)]
@@ -117,10 +125,7 @@ class AnySizeLauncher:
         if plan is None:
             plan, size = self._planned(arrays, tuple(layout))
             addresses = [READERS[type(array)].read(array)[0] for array in arrays]
-        if size:
-            handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
-            plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
-        return self._written(arrays)
+        return plan, size, addresses
 
     def scalars(self, **numbers: float) -> tuple[float, ...]:
         """Every scalar in the declared order, those that are not given at their defaults; raises ArgumentError."""
@@ -128,7 +133,7 @@ class AnySizeLauncher:
 
     def bind(self, *arrays: Any, is_fresh: bool, **numbers: float) -> BoundSize:  # noqa: ARG002 - as a Launcher's
         """The launch on arrays that lie as these do, which may then be given as addresses alone. Raises LaunchError."""
-        plan, size = self._planned(arrays, None)
+        plan, size, _ = self._located(arrays)
         return BoundSize(plan, size, self.scalars(**numbers))
 
     def choice(self, *arrays: Any) -> Choice:

@@ -16,6 +16,9 @@ from tilewright.tuner.runtime.errors import LaunchError
 GUESSED_AT = (16, 64, 128, 256, 512, 1024, 2048, 8192)
 """Sizes at which configurations are predicted where no table is known: at most so many modules are loaded."""
 
+GUESSED_AT_FEW = (1, 4, 16, 64, 256)
+"""The same for families of no larger sizes, such as those of few rows or of images: one alone is a usual size there."""
+
 
 @dataclass(frozen=True)
 class SizeRange:
@@ -55,7 +58,8 @@ def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
 
     Ranges meet at the geometric means of their sizes.
     """
-    sizes = [size for size in GUESSED_AT if size <= family.high] or [family.high]
+    usual = GUESSED_AT if family.high > GUESSED_AT_FEW[-1] else GUESSED_AT_FEW
+    sizes = [size for size in usual if size <= family.high]
     ends = [*(isqrt(below * above) for below, above in pairwise(sizes)), max(family.high, sizes[-1])]
     starts = [family.low, *(end + 1 for end in ends[:-1])]
     return {size: (low, high) for size, low, high in zip(sizes, starts, ends, strict=True)}
