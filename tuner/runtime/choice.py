@@ -34,9 +34,10 @@ class Choice:
     """The configuration to launch.
 
     `origin`: pinned, bundle, cache, service, shipped or default. `match`: as in the answer. `library_faster`: NVIDIA's
-    library was faster; None where nobody compared. `library_ms`: its time. `cubin` only from a bundle whose signature
-    was checked: everything else is compiled here. `launch` comes with the cubin of a Triton kernel, `shared_cubin`
-    where launches are compiled apart (`Preparation.is_shared`).
+    library was faster, or is expected to be where it was not measured (`is_measured`); None where nobody compared.
+    `library_ms`: its time, likewise. `cubin` only from a bundle whose signature was checked: everything else is
+    compiled here. `launch` comes with the cubin of a Triton kernel, `shared_cubin` where launches are compiled apart
+    (`Preparation.is_shared`).
     """
 
     configuration: Configuration
