@@ -68,6 +68,16 @@ class Contest:
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._lock = Lock()
 
+    @property
+    def is_for_ours(self) -> bool:
+        """Whether ours runs where nothing takes turns: by the verdict, or else by the records."""
+        return self.prefers_ours if self.verdict is None else self.verdict.is_ours
+
+    @property
+    def keeps_ours(self) -> bool:
+        """Whether ours may run yet, so that its code is needed at another size."""
+        return self.verdict is None or self.verdict.is_ours
+
     def next_is_ours(self) -> tuple[bool, bool]:
         """Whether ours is the next to run, and whether that is one of the turns."""
         with self._lock:

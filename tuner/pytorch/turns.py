@@ -43,18 +43,22 @@ class Turns:
         self._pytorch, self._contest, self._decided, self._event = pytorch, contest, decided, event
         self._expected_ms = expected_ms
         self._loading = threading.Thread(target=beside_captures(load), daemon=True, name="tilewright-load")
-        self._loading.start()
+        if contest.keeps_ours:
+            self._loading.start()
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The result; raises TunerError before anything has run, where ours cannot be launched."""
         if not may_take_turns():
             return self.as_known(arguments)
+        verdict = self._contest.settle()
+        if verdict is not None and not verdict.is_ours:
+            self._decided(verdict)
+            return self._pytorch(arguments)
         if self._loading.is_alive():
             return self._pytorch(arguments)
-        verdict = self._contest.settle()
         if verdict is not None:
             self._decided(verdict)
-            return self.ours(arguments) if verdict.is_ours else self._pytorch(arguments)
+            return self.ours(arguments)
         is_ours, counts = self._contest.next_is_ours()
         begin, end = self._event(), self._event()
         begin.record()
@@ -65,8 +69,8 @@ class Turns:
         return result
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
-        """The result by whom the records say, or who calls."""
-        return self.ours(arguments) if self._contest.prefers_ours or _HELD.ours else self._pytorch(arguments)
+        """The result by whom the range's turns or the records say, or who calls."""
+        return self.ours(arguments) if self._contest.is_for_ours or _HELD.ours else self._pytorch(arguments)
 
 
 class Search:

@@ -12,7 +12,7 @@ import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.errors import TunerError  # noqa: E402
 from tilewright.tuner.pytorch import turns  # noqa: E402
-from tilewright.tuner.pytorch.contest import MOST_CALLS, Contest, Contests, range_of  # noqa: E402
+from tilewright.tuner.pytorch.contest import MOST_CALLS, Contest, Contests, Verdict, range_of  # noqa: E402
 from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
 from tilewright.tuner.pytorch.turns import Search, Turns  # noqa: E402
 
@@ -163,6 +163,21 @@ def test_sizes_of_a_range_share_its_turns():
     assert said[0].is_ours
     assert (said[0].ours, said[0].pytorch) == pytest.approx((0.5, 1.0))
     assert len(gpu.called) == MOST_CALLS + 1
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_size_that_comes_later_has_the_verdict_of_its_range(monkeypatch, is_ours):
+    """Nothing is compiled for it where that is PyTorch's call; where nothing may take turns the verdict holds too."""
+    gpu, contest, said, loaded = Gpu(1.0, 1.0), Contest(prefers_ours=not is_ours), [], []
+    contest.verdict = Verdict(is_ours, 3, 1.0, 1.5)
+    made = turns_of(gpu, contest, said.append, load=lambda: loaded.append("ours"))
+    if is_ours:
+        made._loading.join()
+    assert made(()) == ("ours" if is_ours else "pytorch")
+    assert said == [contest.verdict]
+    assert loaded == (["ours"] if is_ours else [])
+    monkeypatch.setattr(turns, "may_take_turns", lambda: False)
+    assert made(()) == ("ours" if is_ours else "pytorch")
 
 
 def test_a_range_is_an_octave_of_the_axis_that_comes_with_the_launch():
