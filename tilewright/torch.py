@@ -16,6 +16,7 @@ _LATER = {
     "release": "tilewright.tuner.runtime.memory.scratch",
     "record": "tilewright.tuner.pytorch.recording",
     "accelerate": "tilewright.tuner.pytorch.acceleration.accelerate",
+    "export_metrics": "tilewright.tuner.pytorch.metrics",
     "Acceleration": "tilewright.tuner.pytorch.acceleration.result",
     "AccelerationWarning": "tilewright.tuner.pytorch.acceleration.result",
 }
@@ -38,6 +39,7 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "conv2d",
+    "export_metrics",
     "gemm",
     "gemm_",
     "gemv",

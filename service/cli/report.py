@@ -103,7 +103,8 @@ def _library(best: BestAnswer) -> str:
     if library is None:
         return "no library was timed"
     if library.expected:
-        verdict = "use the library here: it may well be faster" if library.faster else "this kernel should be faster"
+        verdict = "this kernel should be faster" if library.speedup >= 1 else "tuning may well beat it"
+        verdict = "use the library here: it may well be faster" if library.faster else verdict
         return f"{library.name}: {milliseconds(library.time_ms)} expected, not timed; {verdict} ({library.speedup:.2f})"
     if library.faster:
         verdict = f"use the library here: it is {1 / library.speedup:.2f} times as fast as this kernel"

@@ -9,9 +9,11 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.pytorch.contest import MOST_CALLS
 from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.first_use import first_use
+from tilewright.tuner.runtime.launcher import place_of
 
 pytestmark = pytest.mark.gpu
 
@@ -119,3 +121,93 @@ def test_a_shape_that_nobody_measured_stalls_no_call(torch, tmp_path, monkeypatc
     tw.use(None)
     assert "until a configuration is found" not in decision.reason
     assert max(times_ms[1:]) < 500, max(times_ms[1:])  # finding takes a second of Python, and compiling as long
+
+
+def answered(tmp_path, times_ms):
+    """Operators with predictions of gemm at k = n = 1024, by m: what is expected of ours and of the library, in ms."""
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    kernel, answers = catalogue().get("gemm"), AnswerCache(tmp_path / "answers")
+    configuration = kernel.variant("naive").space().default()
+    for m, (ours_ms, library_ms) in times_ms.items():
+        facts = {
+            "variant": configuration.variant,
+            "configuration": dict(configuration.values),
+            "match": "predicted",
+            "time_ms": ours_ms,
+            "library": {"faster": False, "time_ms": library_ms},
+            "source_hash": kernel.source_hash(configuration.variant),
+        }
+        answers.put(kernel.problem({"m": m, "n": 1024, "k": 1024}), place_of("cuda:0"), facts)
+    tw.use(Runtime(only_tuned=True, answers=answers))
+    return tw
+
+
+def test_sizes_of_an_octave_decide_together(torch, tmp_path, monkeypatch):
+    """64 sizes in turn, none of which is called 20 times: the range gives the slow prediction up after 20 calls."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    first_use.forget()
+    sizes = range(1024, 2048, 16)
+    tw = answered(tmp_path, {m: (m / 1024, m / 2048) for m in sizes})
+    b = torch.randn(1024, 1024, device="cuda")
+    inputs = {m: torch.randn(m, 1024, device="cuda") for m in sizes}
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < LONGEST_S:
+        torch.cuda._sleep(SLEEP_CYCLES)
+        for a in inputs.values():
+            tw.gemm(a, b)
+        torch.cuda.synchronize()
+        if any("calls each" in one.reason for one in tw.status()):
+            break
+    for a in inputs.values():  # sizes whose code was still compiled learn it now
+        torch.testing.assert_close(tw.gemm(a, b), torch.mm(a, b), rtol=1e-3, atol=1e-2)
+    decisions = tw.status()
+    tw.use(None)
+    decided = [one for one in decisions if "calls each" in one.reason]
+    assert decided
+    assert not any(one.is_ours for one in decided)
+    assert all(one.fallback == "slower" and one.ours_ms > one.pytorch_ms for one in decided)
+    assert sum(one.calls_ours for one in decisions) <= MOST_CALLS
+
+
+def test_calls_and_gain_are_told_in_numbers(torch, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    first_use.forget()
+    tw = answered(tmp_path, {1024: (1.0, 2.0)})
+    a, b = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 1024, device="cuda")
+    tw.gemm(a, b)
+    torch.cuda.synchronize()
+    (one,) = tw.status()
+    tw.off()
+    assert torch.equal(tw.gemm(a, b), torch.mm(a, b))
+    tw.on()
+    tw.use(None)
+    assert one.calls_ours + one.calls_pytorch >= 1
+    assert one.gained_ms == one.calls_ours * (one.pytorch_ms - one.ours_ms)
+
+
+def test_products_are_tf32s_where_the_program_allows_it(torch, tmp_path, monkeypatch):
+    """What was tuned for FP32's accuracy is not launched then, and serves again under "highest"."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    kernel, runtime = catalogue().get("gemm"), Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers"))
+    problem = kernel.problem({"m": 1024, "n": 1024, "k": 1024})
+    runtime.pin({problem: kernel.variant("register").space().default()}, {problem: "exact"})
+    tw.use(runtime)
+    a, b = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 1024, device="cuda")
+    before = torch.get_float32_matmul_precision()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", tw.FallbackWarning)
+            torch.set_float32_matmul_precision("high")
+            assert torch.equal(tw.gemm(a, b), torch.mm(a, b))  # TF32, by PyTorch: nothing is tuned for it
+            found = tw.gemm(a, b, accuracy="fp32")
+            torch.set_float32_matmul_precision("highest")
+            assert torch.equal(tw.gemm(a, b), found)
+        exact = a.double() @ b.double()
+        assert (found - exact).abs().max() < 1e-3
+        assert [one.is_ours for one in tw.status()] == [False, True, True]
+    finally:
+        torch.set_float32_matmul_precision(before)
+        tw.use(None)

@@ -21,7 +21,8 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.features import Features, sizes_of, work_of
-from tilewright.tuner.predict.library import LibraryFit, LibraryTime, LibraryTimes
+from tilewright.tuner.predict.leads import Leads, mean_near
+from tilewright.tuner.predict.library import Left, LibraryFit, LibraryTime, LibraryTimes
 from tilewright.tuner.predict.model import CENTRES, Smooth, one_thread
 from tilewright.tuner.predict.registers import RegisterEstimate
 from tilewright.tuner.predict.tiles import Tiles
@@ -36,7 +37,8 @@ TRIALS_A_CENTRE, FEWEST_CENTRES = 8, 16
 """Trials to each centre of a term of the function: with more centres a fit takes longer and is no better."""
 
 NEIGHBOURS, EACH = 16, 24
-"""The nearest shapes, and how many of the fastest configurations of each are candidates; of the others, the fastest."""
+"""The nearest shapes, and how many of the fastest configurations of each are candidates; and of all the fastest of each
+variant."""
 
 MOST_ROUNDS, CHANGED, CHANGED_OF_VARIANT, CHANGED_WITHIN = 8, 4, 3, 0.3
 """Rounds of changes, and how many configurations each round changes: the best ones, and those of each variant, unless
@@ -51,16 +53,6 @@ SLOW, BEYOND = 0.5, 0.3
 
 CAUTION = 1.0
 """Standard deviations that are added to an expected time: between equals, the one that more is known of."""
-
-LIBRARY_CAUTION = 0.3
-"""Of what both expectations may be off by, so much is taken off ours before a problem is left to the library.
-
-With all of it 99 of 191 shipped shapes were left, of which a search gained 1.1 at 74; with this 47, and of 137
-predictions of 1.2 times the library's speed 97 % were faster instead of 99 (benchmarks/calibration.py, 2026-11-29).
-"""
-
-OCTAVES = 2.0
-"""Distance in powers of two over which what one shape tells of another falls to a third."""
 
 Array = NDArray[np.float64]
 Expected = tuple[float, float]
@@ -92,6 +84,14 @@ class Record:
         """Configurations, the fastest first."""
         return tuple(sorted(self.times_ms, key=lambda c: (self.times_ms[c], c)))
 
+    @cached_property
+    def leaders(self) -> tuple[Configuration, ...]:
+        """The fastest of each variant, the fastest first."""
+        by_variant: dict[str, Configuration] = {}
+        for one in self.ranked:
+            by_variant.setdefault(one.variant, one)
+        return tuple(by_variant.values())
+
     @property
     def best_ms(self) -> float:
         """The time of the fastest."""
@@ -119,7 +119,7 @@ class Prediction:
     origins: tuple[str, ...] = ()  # other installations that measured some of what it rests on
     shipped: tuple[str, ...] = ()  # what came with the package, of what it rests on
     library: LibraryTime | None = None  # expected, where it was timed for enough of the tuned problems
-    is_library_faster: bool = False  # or so near that it may well be
+    is_library_faster: bool = False  # expected so, and hardly a shape near it where a search gained on the library
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,7 @@ class Predictor:
         with one_thread():
             self.fit = fit or self._fitted()
         self._model, self._losses, library = self.fit.model, self.fit.losses, self.fit.library
+        self._leads = self._leads_of(self._losses)
         self._library = (
             None if library is None else LibraryTimes(self._features.shape, partial(work_of, kernel), library)
         )
@@ -175,12 +176,24 @@ class Predictor:
         groups = self._features.groups(self._records[0].problem, samples[0][0])
         most_centres = min(CENTRES, max(FEWEST_CENTRES, sum(map(len, samples)) // TRIALS_A_CENTRE))
         model = Smooth.fit(np.concatenate(rows), np.concatenate(values), most_centres=most_centres, groups=groups)
+        held = [self._left_out(model, i, *one) for i, one in enumerate(zip(samples, rows, values, strict=True))]
+        losses, off, deviations = (np.array(column) for column in zip(*held, strict=True))
+        return Fit(model, losses, self._library_fit(losses, off, deviations), self._features.estimate)
+
+    def _library_fit(self, losses: Array, off: Array, deviations: Array) -> LibraryFit | None:
+        """The fit to the library's times; None where it was timed at too few shapes."""
+        leads = self._leads_of(losses)
         timed = [(record.problem, record.library.time_ms) for record in self._records if record.library]
-        library = None
-        if enough(len(timed)):
-            library = LibraryTimes.fit(self._features.shape, partial(work_of, self._kernel), timed).fitted
-        losses = [self._loss(model, i, *held) for i, held in enumerate(zip(samples, rows, values, strict=True))]
-        return Fit(model, np.array(losses), library, self._features.estimate)
+        if not enough(len(timed)):
+            return None
+        near = leads.near_left_out([self._distances(problem) for problem, _ in timed])
+        left = Left(off[leads.places], deviations[leads.places], leads.chosen, near)
+        return LibraryTimes.fit(self._features.shape, partial(work_of, self._kernel), timed, left).fitted
+
+    def _leads_of(self, losses: Array) -> Leads:
+        times = [(r.library.time_ms if r.library else math.nan, r.best_ms) for r in self._records]
+        library_ms, best_ms = np.array(times).T
+        return Leads.of(library_ms, best_ms, losses)
 
     def predict(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], *, is_rough: bool = False
@@ -209,34 +222,31 @@ class Predictor:
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
         work = work_of(self._kernel, problem)
         near = next(tried, self._records[order[0]])
-        library = self._library_near(problem, order)
+        time_ms = math.exp(expected) * work
+        library = self._library_near(problem, order, distances, time_ms, caution)
         return Prediction(
             chosen,
-            math.exp(expected) * work,
+            time_ms,
             self._expected_loss(distances),
             near.problem,
             tuple(sorted({record.origin for record in self._records if record.origin is not None})),
             tuple(sorted({record.shipped for record in self._records if record.shipped is not None})),
             library,
-            library is not None and self._may_be_behind(math.exp(expected) * work, caution, library),
+            library is not None and library.time_ms < time_ms and not self._leads.may_gain(distances),
         )
 
     def nearest_first(self, problems: Sequence[Problem]) -> list[Problem]:
         """The problems by their distance to the nearest tuned one."""
         return sorted(problems, key=lambda problem: float(self._distances(problem).min()))
 
-    @staticmethod
-    def _may_be_behind(time_ms: float, caution: float, library: LibraryTime) -> bool:
-        """Whether the library, by what both expectations may be off, is expected to be no slower."""
-        doubt = LIBRARY_CAUTION * math.hypot(caution, CAUTION * library.error)
-        return math.log(time_ms) + doubt >= math.log(library.time_ms)
-
-    def _library_near(self, problem: Problem, order: Sequence[int]) -> LibraryTime | None:
-        """The library's expected time; it is called as at the nearest problem where it was timed."""
+    def _library_near(
+        self, problem: Problem, order: Sequence[int], distances: Array, time_ms: float, caution: float
+    ) -> LibraryTime | None:
+        """The library's expected time, ours being that; it is called as at the nearest problem where it was timed."""
         if self._library is None:
             return None
         names = (record.library.name for i in order if (record := self._records[i]).library is not None)
-        return self._library.expected(problem, next(names))
+        return self._library.expected(problem, next(names), time_ms, caution / CAUTION, self._leads.near(distances))
 
     def _search(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
@@ -292,7 +302,7 @@ class Predictor:
 
     def _expected_loss(self, distances: Array) -> float:
         """The mean over tuned shapes, near ones counting more."""
-        return float(np.average(self._losses, weights=np.exp((distances.min() - distances) / OCTAVES)))
+        return mean_near(self._losses, distances)
 
     def _distances(self, problem: Problem) -> Array:
         """To each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
@@ -303,9 +313,9 @@ class Predictor:
 
     def _candidates(self, order: Sequence[int]) -> list[Configuration]:
         """The fastest few of the nearest records and the fastest of each other, without doubles."""
-        counts = [EACH] * NEIGHBOURS + [1] * len(order)
-        chosen = (c for i, count in zip(order, counts, strict=False) for c in self._records[i].ranked[:count])
-        return list(dict.fromkeys(chosen))
+        counts = [EACH] * NEIGHBOURS + [0] * len(order)
+        records = [(self._records[i], count) for i, count in zip(order, counts, strict=False)]
+        return list(dict.fromkeys(c for record, count in records for c in (*record.ranked[:count], *record.leaders)))
 
     def _values(self, record: Record, sample: Sequence[Configuration]) -> Array:
         """The fitted values: the logarithm of time over work."""
@@ -313,10 +323,13 @@ class Predictor:
         slow = np.maximum(np.log(times_ms / record.best_ms) - SLOW, 0.0)
         return np.asarray(np.log(times_ms / work_of(self._kernel, record.problem)) - (1 - BEYOND) * slow)
 
-    def _loss(self, model: Smooth, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array) -> float:
+    def _left_out(
+        self, model: Smooth, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array
+    ) -> tuple[float, float, float]:
         """The loss of the choice for a tuned shape by all others, among candidates that were measured for it.
 
-        Where fewer than two of them were, the choice is among all that were measured.
+        Beside it how far its expected value was off, and the deviation of that. Where fewer than two candidates were
+        measured, the choice is among all that were.
         """
         record = self._records[left_out]
         order = [int(i) for i in np.argsort(self._distances(record.problem), kind="stable") if i != left_out]
@@ -325,8 +338,9 @@ class Predictor:
         if len(open_to_choice) < 2:
             open_to_choice = list(range(len(sample)))
         expected, deviation = model.without(rows, values)
-        chosen = sample[min(open_to_choice, key=lambda i: expected[i] + CAUTION * deviation[i])]
-        return record.times_ms[chosen] / record.best_ms - 1
+        chosen = min(open_to_choice, key=lambda i: expected[i] + CAUTION * deviation[i])
+        loss = record.times_ms[sample[chosen]] / record.best_ms - 1
+        return loss, float(expected[chosen] - values[chosen]), float(deviation[chosen])
 
 
 def _leaders(expectations: Mapping[Configuration, Expected]) -> list[Configuration]:

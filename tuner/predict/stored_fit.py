@@ -46,7 +46,8 @@ def packed(fit: Fit) -> bytes:
     """The fit as an npz file. Half of a large one's 1,700 by 1,700 numbers are written: the matrix is symmetric."""
     arrays: dict[str, NDArray[Any]] = {"losses": fit.losses, **_of_smooth("model", fit.model)}
     if fit.library is not None:
-        arrays |= {"library.error": np.array(fit.library.error), **_of_smooth("library", fit.library.function)}
+        errors = np.array([fit.library.error, fit.library.near_error, fit.library.deviation])
+        arrays |= {"library.errors": errors, **_of_smooth("library", fit.library.function)}
     if fit.registers is not None:
         limits = np.array([fit.registers.least, fit.registers.most])
         arrays |= {"registers.limits": limits, **_of_smooth("registers", fit.registers.function)}
@@ -60,8 +61,8 @@ def unpacked(content: bytes) -> Fit:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = dict(file)
     library = registers = None
-    if "library.error" in arrays:
-        library = LibraryFit(_smooth("library", arrays), float(arrays["library.error"]))
+    if "library.errors" in arrays:
+        library = LibraryFit(_smooth("library", arrays), *map(float, arrays["library.errors"]))
     if "registers.limits" in arrays:
         least, most = (int(count) for count in arrays["registers.limits"])
         registers = RegisterEstimate(_smooth("registers", arrays), least, most)

@@ -75,7 +75,7 @@ def _posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Pos
     axes = _axes(x, w, sizes, groups)
     form, bias = _memory_format(x), zeros(w, w.shape[0]) if b is None else b
     arrays = (x.contiguous(memory_format=form), w.contiguous(memory_format=form), bias, y)
-    return Posed(axes | options(accuracy, activation), arrays, kept=frozenset({2}) if b is None else frozenset())
+    return Posed(axes | options(accuracy, x, activation), arrays, kept=frozenset({2}) if b is None else frozenset())
 
 
 def _pytorch(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Tensor:
@@ -142,7 +142,7 @@ def _images_posed(of_x: Tensor, gradient: Tensor, w: Tensor, _x_shape: Sequence[
     turned = w.transpose(0, 1).flip(2, 3).contiguous(memory_format=form)
     axes = _axes(gradient, turned, (stride, around, dilation), groups)
     arrays = (gradient.contiguous(memory_format=form), turned, zeros(w, w.shape[1]), of_x)
-    return Posed(axes | options(accuracy), arrays)
+    return Posed(axes | options(accuracy, gradient), arrays)
 
 
 def _images_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[int], *rest: Any) -> Tensor:

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Use, runtime
+from tilewright.tuner.pytorch.contest import Verdict, range_of
+from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Tally, Use, runtime
+from tilewright.tuner.pytorch.precision import ALLOWED, allowed
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, TunedCall, on_device_of, place_of
 from tilewright.tuner.pytorch.turns import Run, Search, Turns, may_take_turns
 
@@ -34,6 +36,8 @@ def layout_key(argument: Any) -> Hashable:
         return one.dtype, one.shape, one.stride(), one.device, one.layout, one.is_neg()
     if isinstance(argument, float):
         return "zero" if argument == 0 else "number"
+    if argument == ALLOWED:
+        return argument, allowed()
     return tuple(argument) if isinstance(argument, list) else argument
 
 
@@ -66,6 +70,7 @@ class Plans:
         if self._era != PROCESS.era:
             self._by_layout, self._era = {}, PROCESS.era
         if PROCESS.is_off:
+            PROCESS.calls_off[self._name] += 1
             return self._pytorch(*arguments)
         try:
             key = tuple([layout_key(one) for one in arguments])
@@ -73,11 +78,13 @@ class Plans:
             return self._pytorch(*arguments)
         ready = self._by_layout[key] if key in self._by_layout else self._decided(key, arguments)
         if ready is None:
+            self._tally(key).pytorch += 1
             return self._pytorch(*arguments)
         try:
             return ready(arguments)
         except TunerError as error:  # an address, which is of one call, or code that does not load
             self._note(key, arguments, error)
+            self._tally(key).pytorch += 1
             return self._pytorch(*arguments)
 
     def direct_of_rows(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
@@ -140,23 +147,24 @@ class Plans:
                 return self._search(key, arguments, partial(launcher.look_for, problem, device))
         choice = launcher.choice(*posed.arrays)
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
-        ours = TunedCall(launcher, [Output.of(one, place_of(arguments, one)) for one in outputs], self._pose)
+        tally = self._tally(key)
+        tally.ours_ms, tally.pytorch_ms = choice.time_ms, choice.library_ms
+        ours = TunedCall(launcher, [Output.of(one, place_of(arguments, one)) for one in outputs], self._pose, tally)
         use: Use | None = None
         if not isinstance(launcher, AnySizeLauncher):  # which checks each of its configurations itself
             problem, device = launcher.posed(*posed.arrays)
             first_use = launcher.first_use(problem, device, choice)
             use = None if first_use is None else Use(first_use, launcher, problem, device)
         if use is not None and outputs[0].is_cuda:
-            load = partial(use.launcher.load_for, use.problem, use.device)
             reason = f"takes turns with PyTorch's own call: {words}"
-            self._keep(key, arguments, is_ours=not choice.library_faster, reason=reason)
-            ready: Run | None = self._in_turns(key, ours, load, is_first=not choice.library_faster)
-        elif choice.library_faster:
-            told = "was" if use is None else "is expected to be"
-            self._keep(key, arguments, is_ours=False, reason=f"the library {told} faster than {words}")
+            self._keep(key, arguments, "turns" if choice.is_behind else "", reason)
+            ready: Run | None = self._in_turns(key, ours, use, choice)
+        elif choice.is_behind:
+            told = "was" if choice.is_measured else "is expected to be"
+            self._keep(key, arguments, "library_faster", f"the library {told} faster than {words}")
             return None
         else:
-            self._keep(key, arguments, is_ours=True, reason=words)
+            self._keep(key, arguments, "", words)
             ready = ours
         uses = PROCESS.uses.setdefault((self._name, key), [])
         if use is not None and all(one.use is not use.use for one in uses):
@@ -164,24 +172,45 @@ class Plans:
         return ready
 
     def _search(self, key: Hashable, arguments: Sequence[Any], find: Callable[[], object]) -> Search:
-        self._keep(key, arguments, is_ours=False, reason="PyTorch's own call, until a configuration is found")
-        return Search(find, self._as_pytorch, partial(self._decided, key))
+        self._keep(key, arguments, "not_found_yet", "PyTorch's own call, until a configuration is found")
+        return Search(find, self._as_pytorch(key), partial(self._decided, key))
 
-    def _in_turns(self, key: Hashable, ours: TunedCall, load: Callable[[], None], *, is_first: bool) -> Turns:
-        """Ours and PyTorch's call, until their times decide; what is decided then holds as what the records say."""
-        era = PROCESS.era
+    def _in_turns(self, key: Hashable, ours: TunedCall, use: Use, choice: Choice) -> Turns:
+        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say."""
+        era, tally = PROCESS.era, self._tally(key)
+        expected_ms = choice.time_ms or 1.0
+        of_range = range_of(use.use.kernel, use.problem, choice.configuration) if choice.time_ms else key
+        contest = PROCESS.contests.of((self._name, use.device, of_range), prefers_ours=not choice.is_behind)
 
-        def decided(is_ours: bool, reason: str) -> None:
-            if era == PROCESS.era:
-                self._by_layout[key] = ours if is_ours else None
-                before = PROCESS.decisions[self._name, key]
-                words = before.reason.partition(": ")[2]
-                PROCESS.decisions[self._name, key] = before._replace(is_ours=is_ours, reason=f"{reason}; {words}")
+        def decided(verdict: Verdict) -> None:
+            if era != PROCESS.era:
+                return
+            self._by_layout[key] = ours if verdict.is_ours else None
+            reason = "the calls were host-bound: too few could be timed"
+            if verdict.ours is not None and verdict.pytorch is not None:
+                tally.ours_ms, tally.pytorch_ms = verdict.ours * expected_ms, verdict.pytorch * expected_ms
+                times = f"ours {tally.ours_ms:.4g} ms, PyTorch's {tally.pytorch_ms:.4g} ms"
+                reason = f"{times}, {verdict.calls} calls each"
+            before = PROCESS.decisions[self._name, key]
+            words, fallback = before.reason.partition(": ")[2], "" if verdict.is_ours else "slower"
+            PROCESS.decisions[self._name, key] = before._replace(
+                is_ours=verdict.is_ours, reason=f"{reason}; {words}", fallback=fallback
+            )
 
-        return Turns(ours, self._as_pytorch, prefers_ours=is_first, load=load, decided=decided)
+        load = partial(use.launcher.load_for, use.problem, use.device)
+        return Turns(ours, self._as_pytorch(key), contest, load=load, decided=decided, expected_ms=expected_ms)
 
-    def _as_pytorch(self, arguments: Sequence[Any]) -> Any:
-        return self._pytorch(*arguments)
+    def _as_pytorch(self, key: Hashable) -> Run:
+        tally = self._tally(key)
+
+        def run(arguments: Sequence[Any]) -> Any:
+            tally.pytorch += 1
+            return self._pytorch(*arguments)
+
+        return run
+
+    def _tally(self, key: Hashable) -> Tally:
+        return PROCESS.tallies.setdefault((self._name, key), Tally())
 
     def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
         launcher, posed = self._launcher(output, arguments)
@@ -198,11 +227,13 @@ class Plans:
         dtype = str(first.dtype).removeprefix("torch.")
         return runtime().operator_launcher(self._kernel, posed.named, dtype), posed
 
-    def _keep(self, key: Hashable, arguments: Sequence[Any], *, is_ours: bool, reason: str) -> None:
+    def _keep(self, key: Hashable, arguments: Sequence[Any], fallback: str, reason: str) -> None:
         shown = [tuple(one.shape) if isinstance(one, Tensor) else one for one in arguments]
         first = next(one for one in arguments if isinstance(one, Tensor))
         call = f"{', '.join(map(str, shown))} {str(first.dtype).removeprefix('torch.')}"
-        PROCESS.decisions[self._name, key] = Decision(self._name, call, str(first.device), is_ours, reason)
+        PROCESS.decisions[self._name, key] = Decision(
+            self._name, call, str(first.device), not fallback, reason, fallback=fallback
+        )
 
     def _note(self, key: Hashable, arguments: Sequence[Any], error: Exception) -> None:
         """Keeps the reason, and warns of the first of its kind; what is not tuned any more is not looked for again."""
@@ -210,7 +241,7 @@ class Plans:
 
         if isinstance(error, UntunedError):
             self._by_layout[key] = None
-        self._keep(key, arguments, is_ours=False, reason=str(error))
+        self._keep(key, arguments, _FALLBACKS.get(type(error).__name__, "failed"), str(error))
         if PROCESS.warned.setdefault((self._name, type(error)), error) is error:
             warn(
                 f"tilewright::{self._name} runs as PyTorch's own operator: {error} "
@@ -218,6 +249,10 @@ class Plans:
                 FallbackWarning,
                 through=("tilewright.", "torch."),
             )
+
+
+_FALLBACKS = {"UntunedError": "untuned", "NoKernelError": "no_kernel", "NoRoomError": "no_memory"}
+"""By the kind of error, whose classes are not imported here; others are failures."""
 
 
 def _first(output: Any) -> Tensor:

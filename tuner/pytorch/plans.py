@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilewright.tuner.pytorch.contest import Contests
 from tilewright.tuner.pytorch.turns import held
 from tilewright.tuner.switches import is_on
 
@@ -24,7 +26,9 @@ class Decision(NamedTuple):
     """What an operator does for one kind of call, and why. `is_ours`: it launches a tuned kernel.
 
     `check`: of configurations that were never verified at their shape whether that was checked, is pending, or why one
-    was withdrawn; empty where there is nothing to check.
+    was withdrawn; empty where there is nothing to check. `calls_ours` and `calls_pytorch` so far, without those that a
+    CUDA graph or compiled code makes; `ours_ms` and `pytorch_ms`: as the turns timed them, else as the records say.
+    `fallback`: why PyTorch's call runs, as one word; empty where ours does.
     """
 
     operator: str
@@ -33,6 +37,29 @@ class Decision(NamedTuple):
     is_ours: bool
     reason: str
     check: str = ""
+    calls_ours: int = 0
+    calls_pytorch: int = 0
+    ours_ms: float | None = None
+    pytorch_ms: float | None = None
+    fallback: str = ""
+
+    @property
+    def gained_ms(self) -> float | None:
+        """What the calls of ours have taken less than PyTorch's would have; None where a time is not known."""
+        if self.ours_ms is None or self.pytorch_ms is None:
+            return None
+        return self.calls_ours * (self.pytorch_ms - self.ours_ms)
+
+
+class Tally:
+    """The calls of one kind so far. Of calls in several threads at once a few may be missed."""
+
+    __slots__ = ("ours", "ours_ms", "pytorch", "pytorch_ms")
+
+    def __init__(self) -> None:
+        self.ours = self.pytorch = 0
+        self.ours_ms: float | None = None
+        self.pytorch_ms: float | None = None
 
 
 class Use(NamedTuple):
@@ -50,6 +77,9 @@ class _Process:
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
         self.decisions: dict[Hashable, Decision] = {}
+        self.tallies: dict[Hashable, Tally] = {}
+        self.calls_off: Counter[str] = Counter()  # of each operator, while all was off
+        self.contests = Contests()
         self.uses: dict[Hashable, list[Use]] = {}  # by the same keys, all that were not verified at their shape
         self.is_listening = False
         self.warned: dict[tuple[str, type[Exception]], Exception] = {}
@@ -68,7 +98,7 @@ def use(runtime: Runtime | None) -> None:
     """
     PROCESS.runtime = runtime
     PROCESS.is_ready = PROCESS.is_ready or runtime is not None
-    PROCESS.decisions, PROCESS.uses, PROCESS.warned = {}, {}, {}
+    PROCESS.decisions, PROCESS.uses, PROCESS.warned, PROCESS.contests = {}, {}, {}, Contests()
     look_again()
 
 
@@ -114,8 +144,19 @@ def on() -> None:
 
 
 def status() -> list[Decision]:
-    """Every kind of call so far, what runs it, and what was checked."""
-    return [decision._replace(check=_checks(key)) for key, decision in PROCESS.decisions.items()]
+    """Every kind of call so far, what runs it, how often and how fast, and what was checked."""
+    return [_counted(key, decision) for key, decision in list(PROCESS.decisions.items())]
+
+
+def _counted(key: Hashable, decision: Decision) -> Decision:
+    tally = PROCESS.tallies.get(key, Tally())
+    return decision._replace(
+        check=_checks(key),
+        calls_ours=tally.ours,
+        calls_pytorch=tally.pytorch,
+        ours_ms=tally.ours_ms,
+        pytorch_ms=tally.pytorch_ms,
+    )
 
 
 def _checks(key: Hashable) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
+from tilewright.tuner.pytorch.precision import ALLOWED, resolved
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -46,9 +47,9 @@ def before_activation(activation: str, gradient: Tensor, y: Tensor | None, z: Ca
     return slope(gradient, y)
 
 
-def options(accuracy: str, activation: str = "none") -> dict[str, str]:
+def options(accuracy: str, tensor: Tensor, activation: str = "none") -> dict[str, str]:
     """The options that are not at their defaults: not every dtype has them."""
-    given = {"accuracy": (accuracy, "fp32"), "activation": (activation, "none")}
+    given = {"accuracy": (resolved(accuracy, tensor), "fp32"), "activation": (activation, "none")}
     return {name: value for name, (value, default) in given.items() if value != default}
 
 
@@ -69,7 +70,7 @@ def _gemm_result(a: Tensor, b: Tensor, _alpha: float, _accuracy: str) -> Tensor:
 
 def _gemm_axes(a: Tensor, c: Tensor, accuracy: str) -> dict[str, Any]:
     axes = {"m": c.shape[-2], "n": c.shape[-1], "k": a.shape[-1]}
-    return axes | ({"batch": c.shape[0]} if c.dim() == 3 else {}) | options(accuracy)
+    return axes | ({"batch": c.shape[0]} if c.dim() == 3 else {}) | options(accuracy, a)
 
 
 def _gemm_posed(c: Tensor, a: Tensor, b: Tensor, alpha: float, accuracy: str) -> Posed:
@@ -177,7 +178,7 @@ def _linear_posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, activation:
     rows = as_rows(x)
     if not rows.is_contiguous() and rows.numel() <= COPIED_ELEMENTS:
         rows = rows.contiguous()
-    return Posed(axes | options(accuracy, activation), (rows, w, bias, as_rows(y)), kept=kept)
+    return Posed(axes | options(accuracy, x, activation), (rows, w, bias, as_rows(y)), kept=kept)
 
 
 def _linear_pytorch(x: Tensor, w: Tensor, b: Tensor | None, activation: str, _accuracy: str) -> Tensor:
@@ -262,8 +263,11 @@ GEMV = Operator(
 )
 
 
-def gemm(input: Tensor, mat2: Tensor, *, alpha: float = 1.0, accuracy: str = "fp32") -> Tensor:  # noqa: A002 - PyTorch's name
-    """`torch.matmul` times alpha; a matrix beside a batch is shared by its products."""
+def gemm(input: Tensor, mat2: Tensor, *, alpha: float = 1.0, accuracy: str = ALLOWED) -> Tensor:  # noqa: A002 - PyTorch's name
+    """`torch.matmul` times alpha; a matrix beside a batch is shared by its products.
+
+    `accuracy`: fp32, tf32 or fp32-fma; by default TF32 where `torch.set_float32_matmul_precision` allows it.
+    """
     if input.dim() and mat2.dim() == 1:
         return gemm(input, mat2[:, None], alpha=alpha, accuracy=accuracy)[..., 0]
     if input.dim() == 1 and mat2.dim():
@@ -276,7 +280,7 @@ def gemm(input: Tensor, mat2: Tensor, *, alpha: float = 1.0, accuracy: str = "fp
     return GEMM(input, mat2, float(alpha), accuracy)
 
 
-def gemm_(c: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1.0, beta: float = 0.0, accuracy: str = "fp32") -> Tensor:
+def gemm_(c: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1.0, beta: float = 0.0, accuracy: str = ALLOWED) -> Tensor:
     """C, which becomes alpha a b + beta C, as by `C.addmm_(a, b)`; gradients and autocast are as there."""
     GEMM_INTO(c, a, b, float(alpha), float(beta), accuracy)
     return c
@@ -288,7 +292,7 @@ def linear(
     bias: Tensor | None = None,
     *,
     activation: str = "none",
-    accuracy: str = "fp32",
+    accuracy: str = ALLOWED,
 ) -> Tensor:
     """act(x Wᵀ + b) in one launch: `torch.nn.functional.linear` and none, relu, sigmoid, tanh or (exact) gelu."""
     return LINEAR(input, weight, bias, activation, accuracy)

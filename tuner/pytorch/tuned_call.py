@@ -13,6 +13,7 @@ from torch import Tensor
 from tilewright.tuner.errors import TunerError
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.tuner.pytorch.plans import Tally
     from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher, BoundSize
     from tilewright.tuner.runtime.launcher import BoundLaunch, Launcher
 
@@ -73,9 +74,13 @@ class TunedCall:
     """
 
     def __init__(
-        self, launcher: Launcher | AnySizeLauncher, outputs: Sequence[Output], pose: Callable[..., Posed]
+        self,
+        launcher: Launcher | AnySizeLauncher,
+        outputs: Sequence[Output],
+        pose: Callable[..., Posed],
+        tally: Tally,
     ) -> None:
-        self._launcher, self._outputs, self._pose = launcher, outputs, pose
+        self._launcher, self._outputs, self._pose, self._tally = launcher, outputs, pose, tally
         self._bound: BoundLaunch | BoundSize | None = None
         self._places: tuple[int, ...] = ()
         self._kept: tuple[Tensor, ...] = ()
@@ -86,6 +91,7 @@ class TunedCall:
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The output, or the tuple of them; raises TunerError before anything has run."""
+        self._tally.ours += 1
         outputs = [one.tensor(arguments) for one in self._outputs]
         output = outputs[0] if len(outputs) == 1 else tuple(outputs)
         if self._bound is None or (self._ordinal is not None and torch.cuda.current_device() != self._ordinal):
@@ -114,10 +120,12 @@ class TunedCall:
         fixed, first, last = found
         bound, like, ordinal, scalars = self._bound, self._outputs[0].row_major, self._ordinal, self._scalars[1]
         empty, contiguous, device = torch.empty_like, torch.contiguous_format, torch.cuda.current_device
+        tally = self._tally
 
         def call(x: Tensor) -> Tensor:
             if ordinal is not None and device() != ordinal:
                 return self((x, *arguments[1:]))
+            tally.ours += 1
             y = empty(like, memory_format=contiguous)
             addresses = fixed.copy()
             addresses[first], addresses[last] = x.data_ptr(), y.data_ptr()

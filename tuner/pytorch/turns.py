@@ -8,111 +8,69 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.loop.statistics import is_tie, median
-
-MOST_CALLS = 20
-"""That take turns; after them the records stay in force where too few could be timed."""
-
-FEWEST_PAIRS = 3
-CLEAR_RATIO = 1.5
-"""From how many times as slow on one is given up after `FEWEST_PAIRS`."""
+from tilewright.tuner.pytorch.contest import Contest, Event, Timed, Verdict
 
 Run = Callable[[Sequence[Any]], Any]
-
-
-class Event(Protocol):
-    """An event on the stream, as `torch.cuda.Event`."""
-
-    def record(self) -> None:
-        """Behind what has been enqueued."""
-
-    def query(self) -> bool:
-        """Whether the GPU has reached it."""
-
-    def elapsed_time(self, end: Any, /) -> float:
-        """Milliseconds from it to another one; both have been reached."""
 
 
 class Turns:
     """What computes one kind of call until it is decided who does: called with its arguments.
 
-    `load` makes ours ready in a thread, while PyTorch's own call runs. `decided(is_ours, reason)` is called once.
+    `load` makes ours ready in a thread, while PyTorch's own call runs. `decided(verdict)` is called once. The contest
+    may have other kinds of calls, of other sizes; `expected_ms`: what is expected of ours at this one.
     """
 
     def __init__(
         self,
         ours: Run,
         pytorch: Run,
+        contest: Contest,
         *,
-        prefers_ours: bool,
         load: Callable[[], None],
-        decided: Callable[[bool, str], None],
+        decided: Callable[[Verdict], None],
+        expected_ms: float = 1.0,
         event: Callable[[], Event] = lambda: torch.cuda.Event(enable_timing=True),
     ) -> None:
         self.ours = ours
-        self._pytorch, self._prefers_ours, self._decided, self._event = pytorch, prefers_ours, decided, event
+        self._pytorch, self._contest, self._decided, self._event = pytorch, contest, decided, event
+        self._expected_ms = expected_ms
         self._loading = threading.Thread(target=beside_captures(load), daemon=True, name="tilewright-load")
-        self._loading.start()
-        self._calls = {True: 0, False: 0}
-        self._times_ms: dict[bool, list[float]] = {True: [], False: []}
-        self._pending: deque[tuple[bool, Event, Event]] = deque()
-        self._lock = threading.Lock()
+        if contest.keeps_ours:
+            self._loading.start()
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The result; raises TunerError before anything has run, where ours cannot be launched."""
         if not may_take_turns():
             return self.as_known(arguments)
+        verdict = self._contest.settle()
+        if verdict is not None and not verdict.is_ours:
+            self._decided(verdict)
+            return self._pytorch(arguments)
         if self._loading.is_alive():
             return self._pytorch(arguments)
-        with self._lock:
-            self._look()
-            is_ours = self._calls[True] <= self._calls[False]
-            if self._calls[True] + self._calls[False] >= MOST_CALLS:
-                is_ours = self._prefers_ours
-            else:
-                self._calls[is_ours] += 1
+        if verdict is not None:
+            self._decided(verdict)
+            return self.ours(arguments)
+        is_ours, counts = self._contest.next_is_ours()
         begin, end = self._event(), self._event()
         begin.record()
         result = self.ours(arguments) if is_ours else self._pytorch(arguments)
         end.record()
-        if not begin.query():
-            self._pending.append((is_ours, begin, end))
+        if counts and not begin.query():
+            self._contest.add(Timed(is_ours, begin, end, self._expected_ms))
         return result
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
-        """The result by whom the records say, or who calls."""
-        return self.ours(arguments) if self._prefers_ours or _HELD.ours else self._pytorch(arguments)
-
-    def _look(self) -> None:
-        """Reads the times that are there, and decides where they are enough."""
-        while self._pending and self._pending[0][2].query():
-            is_ours, begin, end = self._pending.popleft()
-            self._times_ms[is_ours].append(begin.elapsed_time(end))
-        ours, others = self._times_ms[True], self._times_ms[False]
-        pairs = min(len(ours), len(others))
-        is_over = self._calls[True] + self._calls[False] >= MOST_CALLS and not self._pending
-        if pairs >= FEWEST_PAIRS:
-            ratio = median(ours) / median(others)
-            if is_over or not 1 / CLEAR_RATIO < ratio < CLEAR_RATIO:
-                self._decide(ours[:pairs], others[:pairs], is_clear=not is_over)
-        elif is_over:
-            self._decided(self._prefers_ours, "the calls were host-bound: too few could be timed")
-
-    def _decide(self, ours: Sequence[float], others: Sequence[float], *, is_clear: bool) -> None:
-        is_ours = median(ours) < median(others)
-        if not is_clear and is_tie(ours, others):
-            is_ours = self._prefers_ours
-        times = f"ours {median(ours):.4g} ms, PyTorch's {median(others):.4g} ms, {len(ours)} calls each"
-        self._decided(is_ours, times)
+        """The result by whom the range's turns or the records say, or who calls."""
+        return self.ours(arguments) if self._contest.is_for_ours or _HELD.ours else self._pytorch(arguments)
 
 
 class Search:

@@ -13,6 +13,9 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
 
+MEASURED = frozenset({"exact", "range"})
+"""How an answer matches a problem that was measured, by itself or with its range; all others are expected."""
+
 
 @dataclass(frozen=True)
 class TargetDevice:
@@ -31,9 +34,10 @@ class Choice:
     """The configuration to launch.
 
     `origin`: pinned, bundle, cache, service, shipped or default. `match`: as in the answer. `library_faster`: NVIDIA's
-    library was faster; None where nobody compared. `library_ms`: its time. `cubin` only from a bundle whose signature
-    was checked: everything else is compiled here. `launch` comes with the cubin of a Triton kernel, `shared_cubin`
-    where launches are compiled apart (`Preparation.is_shared`).
+    library was faster, or is expected to be where it was not measured (`is_measured`); None where nobody compared.
+    `library_ms`: its time, likewise. `cubin` only from a bundle whose signature was checked: everything else is
+    compiled here. `launch` comes with the cubin of a Triton kernel, `shared_cubin` where launches are compiled apart
+    (`Preparation.is_shared`).
     """
 
     configuration: Configuration
@@ -45,6 +49,18 @@ class Choice:
     shared_cubin: bytes = field(default=b"", repr=False)
     launch: CompiledLaunch | None = field(default=None, repr=False)
     library_ms: float | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its time was taken, and the library's where there is one, at this problem or over its range."""
+        return self.match in MEASURED
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the library was faster, or where nothing was measured is expected to be no slower."""
+        if self.is_measured or self.time_ms is None or self.library_ms is None:
+            return bool(self.library_faster)
+        return self.time_ms >= self.library_ms
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], origin: str) -> Choice:

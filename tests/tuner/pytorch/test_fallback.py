@@ -164,6 +164,26 @@ def test_what_the_library_does_faster_is_left_to_it(tmp_path):
     assert tw.status()[0].reason == "the library was faster than tiled TILE_WIDTH=8 (exact, from cache)"
 
 
+@pytest.mark.parametrize(
+    ("match", "words"),
+    [("exact", "the library was faster"), ("predicted", "the library is expected to be faster")],
+)
+def test_no_sentence_says_was_of_what_was_not_timed(tmp_path, match, words):
+    """Whether or not the configuration is checked at its first use."""
+    place, kernel = host_place(), catalogue().get("gemm")
+    facts = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}, "match": match, "time_ms": 1.0}
+    facts |= {"library": {"faster": True, "time_ms": 0.5}, "source_hash": kernel.source_hash("tiled")}
+    for is_checked in (True, False):
+        answers = AnswerCache(tmp_path / str(is_checked))
+        answers.put(kernel.problem({"m": 4, "n": 4, "k": 4}), place, facts)
+        tw.use(Runtime(only_tuned=True, answers=answers, check_first_use=is_checked))
+        a = torch.randn(4, 4)
+        torch.testing.assert_close(tw.gemm(a, a), a @ a)
+        (decision,) = tw.status()
+        assert decision.reason.startswith(words)
+        assert (decision.fallback, decision.ours_ms, decision.pytorch_ms) == ("library_faster", 1.0, 0.5)
+
+
 def test_a_wrong_setting_of_the_environment_is_said_and_the_program_runs(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_URL", "nowhere")
     default_runtime.cache_clear()

@@ -9,10 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
+from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.errors import TunerError  # noqa: E402
 from tilewright.tuner.pytorch import turns  # noqa: E402
+from tilewright.tuner.pytorch.contest import MOST_CALLS, Contest, Contests, Verdict, range_of  # noqa: E402
 from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
-from tilewright.tuner.pytorch.turns import MOST_CALLS, Search, Turns  # noqa: E402
+from tilewright.tuner.pytorch.turns import Search, Turns  # noqa: E402
 
 
 class Gpu:
@@ -53,17 +55,23 @@ def may(monkeypatch):
     monkeypatch.setattr(turns, "may_take_turns", lambda: True)
 
 
-def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None):
-    """The verdict after that many calls and its words; None if nothing is decided yet."""
-    said = []
-    made = Turns(
+def turns_of(gpu, contest, decided=lambda _verdict: None, load=lambda: None, expected_ms=1.0):
+    """A kind of call on this stream."""
+    return Turns(
         gpu.run("ours"),
         gpu.run("pytorch"),
-        prefers_ours=prefers_ours,
+        contest,
         load=load,
-        decided=lambda *verdict: said.append(verdict),
+        decided=decided,
+        expected_ms=expected_ms,
         event=gpu.event,
     )
+
+
+def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None):
+    """The verdict after that many calls; None if nothing is decided yet."""
+    said = []
+    made = turns_of(gpu, Contest(prefers_ours=prefers_ours), said.append, load)
     made._loading.join()
     for _ in range(calls):
         if is_busy:
@@ -77,41 +85,35 @@ def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None
 
 @pytest.mark.parametrize("prefers_ours", [True, False])
 def test_the_faster_one_is_kept_whatever_the_records_say(prefers_ours):
-    assert decided(Gpu(2.0, 1.9), prefers_ours=prefers_ours)[0] is False
-    is_ours, words = decided(Gpu(1.0, 1.1), prefers_ours=prefers_ours)
-    assert is_ours
-    assert words.startswith("ours 1 ms, PyTorch's 1.1 ms, ")
+    assert decided(Gpu(2.0, 1.9), prefers_ours=prefers_ours).is_ours is False
+    verdict = decided(Gpu(1.0, 1.1), prefers_ours=prefers_ours)
+    assert verdict.is_ours
+    assert (verdict.ours, verdict.pytorch) == pytest.approx((1, 1.1))
+    assert verdict.calls >= 3
 
 
 @pytest.mark.parametrize("prefers_ours", [True, False])
 def test_a_tie_keeps_what_the_records_say(prefers_ours):
-    assert decided(Gpu(1.0, 1.0), prefers_ours=prefers_ours)[0] is prefers_ours
+    assert decided(Gpu(1.0, 1.0), prefers_ours=prefers_ours).is_ours is prefers_ours
 
 
 def test_what_is_much_slower_is_given_up_before_its_turns_are_over():
     gpu = Gpu(100.0, 1.0)
-    assert decided(gpu)[0] is False
+    assert decided(gpu).is_ours is False
     assert gpu.called.count("ours") <= MOST_CALLS // 2
 
 
 def test_calls_that_find_an_idle_gpu_decide_nothing():
     gpu = Gpu(2.0, 1.0)
-    is_ours, words = decided(gpu, is_busy=False)
-    assert is_ours
-    assert "host-bound" in words
+    verdict = decided(gpu, is_busy=False)
+    assert verdict.is_ours
+    assert verdict.ours is None
     assert len(gpu.called) == MOST_CALLS + 1
 
 
 def test_pytorch_computes_while_ours_is_made_ready():
     gpu, is_ready = Gpu(1.0, 1.0), threading.Event()
-    made = Turns(
-        gpu.run("ours"),
-        gpu.run("pytorch"),
-        prefers_ours=True,
-        load=lambda: is_ready.wait(30),
-        decided=lambda *_: None,
-        event=gpu.event,
-    )
+    made = turns_of(gpu, Contest(prefers_ours=True), load=lambda: is_ready.wait(30))
     assert [made(()) for _ in range(3)] == ["pytorch"] * 3
     is_ready.set()
     made._loading.join()
@@ -126,7 +128,14 @@ def test_what_cannot_be_loaded_says_so_at_its_first_launch():
         raise TunerError("does not compile")
 
     gpu = Gpu(1.0, 1.0)
-    made = Turns(ours, gpu.run("pytorch"), prefers_ours=True, load=load, decided=lambda *_: None, event=gpu.event)
+    made = Turns(
+        ours,
+        gpu.run("pytorch"),
+        Contest(prefers_ours=True),
+        load=load,
+        decided=lambda _verdict: None,
+        event=gpu.event,
+    )
     made._loading.join()
     with pytest.raises(TunerError, match="does not compile"):
         made(())
@@ -138,6 +147,50 @@ def test_where_calls_must_not_differ_nothing_takes_turns(monkeypatch, prefers_ou
     gpu = Gpu(5.0, 1.0)
     assert decided(gpu, prefers_ours=prefers_ours, calls=30) is None
     assert set(gpu.called) == {"ours" if prefers_ours else "pytorch"}
+
+
+def test_sizes_of_a_range_share_its_turns():
+    """Each size is called once; ours is twice as fast as expected and as PyTorch's at all of them."""
+    gpu, contest, said = Gpu(0.0, 0.0), Contest(prefers_ours=False), []
+    for size in range(1, MOST_CALLS + 2):
+        made = turns_of(gpu, contest, said.append, expected_ms=2.0 * size)
+        made._loading.join()
+        gpu.ms = {"ours": 1.0 * size, "pytorch": 2.0 * size}
+        gpu.enqueued_ms += 0.01
+        made(())
+        gpu.now_ms = gpu.enqueued_ms if size % 8 == 0 else gpu.now_ms
+    assert len(said) >= 1
+    assert said[0].is_ours
+    assert (said[0].ours, said[0].pytorch) == pytest.approx((0.5, 1.0))
+    assert len(gpu.called) == MOST_CALLS + 1
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_size_that_comes_later_has_the_verdict_of_its_range(monkeypatch, is_ours):
+    """Nothing is compiled for it where that is PyTorch's call; where nothing may take turns the verdict holds too."""
+    gpu, contest, said, loaded = Gpu(1.0, 1.0), Contest(prefers_ours=not is_ours), [], []
+    contest.verdict = Verdict(is_ours, 3, 1.0, 1.5)
+    made = turns_of(gpu, contest, said.append, load=lambda: loaded.append("ours"))
+    if is_ours:
+        made._loading.join()
+    assert made(()) == ("ours" if is_ours else "pytorch")
+    assert said == [contest.verdict]
+    assert loaded == (["ours"] if is_ours else [])
+    monkeypatch.setattr(turns, "may_take_turns", lambda: False)
+    assert made(()) == ("ours" if is_ours else "pytorch")
+
+
+def test_a_range_is_an_octave_of_the_axis_that_comes_with_the_launch():
+    kernel = catalogue().get("linear")
+    one, other = kernel.variants_from_default[0].space().default(), kernel.variants_from_default[1].space().default()
+
+    def key(m, n=64, configuration=one):
+        return range_of(kernel, kernel.problem({"m": m, "n": n, "k": 64}), configuration)
+
+    assert key(700) == key(1000) != key(1100)
+    assert key(700) != key(700, n=65)
+    assert key(700) != key(700, configuration=other)
+    assert Contests().of(key(700), prefers_ours=True) is not Contests().of(key(700), prefers_ours=True)
 
 
 def test_off_makes_every_operator_pytorchs_own_and_on_ours_again():

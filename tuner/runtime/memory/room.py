@@ -72,6 +72,10 @@ class Room:
         """What launches keep there."""
         return self._taken[ordinal]
 
+    def by_device(self) -> dict[int, int]:
+        """What launches keep on each GPU, by its number."""
+        return {ordinal: taken for ordinal, taken in dict(self._taken).items() if ordinal != HOST}
+
 
 ROOM = Room()
 """This process's."""

@@ -33,9 +33,6 @@ ROUNDS, LIMIT_S = 9, 1.0
 PROMOTE_K = "PROMOTE_K"
 """The parameter of tensor-core variants on which the error depends most."""
 
-MEASURED = frozenset({"exact", "range"})
-"""How answers match whose times were measured."""
-
 GRAPH_CALLS = 20
 """In a graph of a site alone, whose replay costs the host as much as a call or two."""
 
@@ -119,7 +116,7 @@ def look_up(site: Site, *, loads: bool = True) -> Candidate:
         return candidate
     choice = candidate.choice
     is_slower = choice.library_ms is not None and choice.time_ms is not None and choice.time_ms >= choice.library_ms
-    if choice.match in MEASURED and (choice.library_faster or is_slower):  # of a prediction, the times taken here tell
+    if choice.is_measured and (choice.library_faster or is_slower):  # of a prediction, the times taken here tell
         times = f" ({choice.library_ms:.4g} ms; ours {choice.time_ms:.4g} ms)" if is_slower else ""
         candidate.reason = f"the library was faster{times}"
     elif loads:
@@ -154,7 +151,7 @@ def refine(candidate: Candidate) -> bool:
     place = place_of(resolved(str(_tensor(arguments).device)))
     if not is_admitted(runtime.kernels.get(problem.kernel), problem, place, finer):
         return False
-    match = "nearest" if choice.match in MEASURED else choice.match  # it was not verified
+    match = "nearest" if choice.is_measured else choice.match  # it was not verified
     runtime.pin({problem: finer}, {problem: match})
     plans.look_again()
     candidate.choice = replace(choice, configuration=finer, match=match)

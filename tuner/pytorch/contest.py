@@ -1,0 +1,138 @@
+"""Which of two calls is the faster one in a range of sizes: decided by the first calls, whatever their sizes.
+
+A range is what problems of one kernel have alike besides the size of one axis, of which it is one octave, with the
+configuration that serves it. Times are compared after division by what is expected at their size.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.kernels.space import Configuration
+from tilewright.tuner.loop.statistics import is_tie, median
+
+MOST_CALLS = 20
+"""That take turns; after them the records stay in force where too few could be timed."""
+
+FEWEST_PAIRS = 3
+CLEAR_RATIO = 1.5
+"""From how many times as slow on one is given up after `FEWEST_PAIRS`."""
+
+
+class Event(Protocol):
+    """An event on the stream, as `torch.cuda.Event`."""
+
+    def record(self) -> None:
+        """Behind what has been enqueued."""
+
+    def query(self) -> bool:
+        """Whether the GPU has reached it."""
+
+    def elapsed_time(self, end: Any, /) -> float:
+        """Milliseconds from it to another one; both have been reached."""
+
+
+class Timed(NamedTuple):
+    """A call between two events, and what was expected of ours at its size, in ms."""
+
+    is_ours: bool
+    begin: Event
+    end: Event
+    expected_ms: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Who runs from now on. Times are medians over what was expected of ours; None where too few were taken."""
+
+    is_ours: bool
+    calls: int = 0  # of each that were timed
+    ours: float | None = None
+    pytorch: float | None = None
+
+
+class Contest:
+    """The turns of one range. `prefers_ours`: what the records say, which a tie leaves in force."""
+
+    def __init__(self, *, prefers_ours: bool) -> None:
+        self.prefers_ours = prefers_ours
+        self.verdict: Verdict | None = None
+        self._calls = {True: 0, False: 0}
+        self._pending: deque[Timed] = deque()
+        self._times: dict[bool, list[float]] = {True: [], False: []}
+        self._lock = Lock()
+
+    @property
+    def is_for_ours(self) -> bool:
+        """Whether ours runs where nothing takes turns: by the verdict, or else by the records."""
+        return self.prefers_ours if self.verdict is None else self.verdict.is_ours
+
+    @property
+    def keeps_ours(self) -> bool:
+        """Whether ours may run yet, so that its code is needed at another size."""
+        return self.verdict is None or self.verdict.is_ours
+
+    def next_is_ours(self) -> tuple[bool, bool]:
+        """Whether ours is the next to run, and whether that is one of the turns."""
+        with self._lock:
+            if sum(self._calls.values()) >= MOST_CALLS:
+                return self.prefers_ours, False
+            is_ours = self._calls[True] <= self._calls[False]
+            self._calls[is_ours] += 1
+            return is_ours, True
+
+    def add(self, call: Timed) -> None:
+        """A call whose time counts, once it is over."""
+        with self._lock:
+            self._pending.append(call)
+
+    def settle(self) -> Verdict | None:
+        """The verdict, where the times that are there are enough for one or no more will come; waits for nothing."""
+        with self._lock:
+            while self._pending and self._pending[0].end.query():
+                one = self._pending.popleft()
+                self._times[one.is_ours].append(one.begin.elapsed_time(one.end) / one.expected_ms)
+            if self.verdict is None:
+                self.verdict = self._verdict()
+            return self.verdict
+
+    def _verdict(self) -> Verdict | None:
+        ours, pytorch = self._times[True], self._times[False]
+        pairs = min(len(ours), len(pytorch))
+        is_over = sum(self._calls.values()) >= MOST_CALLS and not self._pending
+        if pairs < FEWEST_PAIRS:
+            return Verdict(self.prefers_ours) if is_over else None
+        is_clear = not 1 / CLEAR_RATIO < median(ours) / median(pytorch) < CLEAR_RATIO
+        if not (is_over or is_clear):
+            return None
+        is_ours = median(ours) < median(pytorch)
+        if not is_clear and is_tie(ours[:pairs], pytorch[:pairs]):
+            is_ours = self.prefers_ours
+        return Verdict(is_ours, pairs, median(ours), median(pytorch))
+
+
+class Contests:
+    """The contests of a process by range."""
+
+    def __init__(self) -> None:
+        self._by_range: dict[Hashable, Contest] = {}
+        self._lock = Lock()
+
+    def of(self, key: Hashable, *, prefers_ours: bool) -> Contest:
+        """The contest of a range, which begins with the first of its problems."""
+        with self._lock:
+            return self._by_range.setdefault(key, Contest(prefers_ours=prefers_ours))
+
+
+def range_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> Hashable:
+    """What the problems of a range have alike; of a kernel whose sizes are all compiled in, the problem itself."""
+    axis = kernel.launch_axes[0] if kernel.launch_axes else None
+    octave = problem.shape[axis].bit_length() if axis is not None else 0
+    rest = tuple(one for one in (*problem.axes, *problem.chosen_axes) if one[0] != axis)
+    return kernel.name, problem.dtype, problem.option_items, rest, octave, configuration
