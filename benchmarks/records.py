@@ -2,8 +2,8 @@
 
     make records [BENCH="--minutes 20"]
 
-Each problem of predictions/model_series.py gets a search of some seconds that begins with the winners of the problems
-before it. What was measured lies in the folder --work after every problem, so that a second run goes on. In the end the
+Each problem of predictions/model_series.py that is not shipped yet, with the kernels' code as it is, gets a search of
+some seconds that begins with the winners of the problems before it. What was measured lies in the folder --work after every problem, so that a second run goes on. In the end the
 records are written to tuner/predict/shipped/DEVICE.json.gz (or --out), in place of older ones of the same kernel,
 dtype, options and axes that this script made; the others in that file stay. `--work FOLDER --minutes 0` only writes
 them, without a GPU.
@@ -23,7 +23,7 @@ from typing import Any
 
 from documents.file import now
 from predictions.model_series import SERIES, Series
-from predictions.records import described, document_of
+from predictions.records import described, document_of, shipped_rows
 from predictions.rows import Run, State
 
 from tilewright.kernels.catalogue import catalogue
@@ -65,6 +65,8 @@ def measure(device: Device, series: Series, path: Path, deadline: float) -> None
         return
     kernel = catalogue().get(series.kernel)
     state: State = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"records": []}
+    if not state["records"] and not series.of:
+        state["records"] = shipped_rows(kernel, series.dtype, series.options, device.model.slug)
     state |= {"series": series.name, "kernel": kernel.name, "written_at": now(), "rows": []}
     state |= {"device_model": device.model.slug, "environment": asdict(device.environment), **described(device.model)}
     state["commands"] = [shlex.join(["python", "benchmarks/records.py", *sys.argv[1:]])]

@@ -21,6 +21,9 @@ LAYERS = (
 )
 """n and k: BERT, ViT, Whisper, GPT-2, T5, SDXL, Qwen2, TinyLlama, Phi-2, Llama-2 and 3, ConvNeXt, DeiT, Swin."""
 
+BASE_LAYERS = 7
+"""The first of these: BERT, ViT, GPT-2, T5 and Whisper in their base sizes."""
+
 NARROW, MOST_TOKENS, MOST_PIXELS = 512, 8192, 65536
 """Where n or k is below NARROW a row is a pixel, of which there are up to MOST_PIXELS; else a token."""
 
@@ -73,11 +76,13 @@ class Series(NamedTuple):
     count: int
     seconds: float
     options: Mapping[str, OptionValue] = {}
+    of: str = ""  # which models, where another series has the rest
 
     @property
     def name(self) -> str:
         """For a file."""
-        return "_".join([self.kernel, self.dtype, *(f"{name}={value}" for name, value in self.options.items())])
+        options = (f"{name}={value}" for name, value in self.options.items())
+        return "_".join([self.kernel, self.dtype, *filter(None, [self.of]), *options])
 
     def shapes(self) -> list[Shape]:
         """Different ones, the same at every call."""
@@ -103,6 +108,12 @@ def layer(generator: random.Random) -> Shape:
     n, k = generator.choice(LAYERS)
     m = _between(generator, *((197, MOST_PIXELS) if min(n, k) < NARROW else (1, MOST_TOKENS)))
     return {"m": m, "n": n, "k": k}
+
+
+def base_layer(generator: random.Random) -> Shape:
+    """A product of a model of the size that most programs use."""
+    n, k = generator.choice(LAYERS[:BASE_LAYERS])
+    return {"m": _between(generator, 64, MOST_TOKENS), "n": n, "k": k}
 
 
 def rows(widths: tuple[int, ...]) -> Callable[[random.Random], Shape]:
@@ -148,6 +159,8 @@ SERIES = (
     Series("attention", "float32", attention, 10, 3.5, {"mask": "causal", "heads_inside": True}),
     Series("attention", "float32", attention, 6, 3.5, {"mask": "additive", "heads_inside": True}),
     Series("linear", "float32", layer, 44, 3.0),
+    Series("linear", "float32", base_layer, 18, 2.5, of="base"),
+    Series("linear", "bfloat16", layer, 44, 2.5),
     Series("layer_norm", "float32", rows(WIDTHS), 16, 1.2),
     Series("layer_norm", "bfloat16", rows(WIDTHS), 12, 1.2),
     Series("rms_norm", "float32", rows(WIDTHS), 12, 1.2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from predictions.rows import State, problem_of_row, record_of
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.devices.device import DeviceModel
-from tilewright.tuner.predict.shipped import FORMAT
+from tilewright.tuner.predict.shipped import FOLDER, FORMAT
 
 MOST_TRIALS = 100
 """Of a shape: the faster half of so many, and others at even steps. More are not fitted to (Record.sample)."""
@@ -84,3 +84,37 @@ def _shape(row: State, kernel: Kernel, variants: dict[str, list[str]]) -> State:
         failed.setdefault(configuration["variant"], []).append([*values, 0, 0])
     library = row["library"] and [row["library"]["name"].partition(" (")[0], float(f"{row['library']['time_ms']:.4g}")]
     return {"sizes": list(row["shape"].values()), "library": library, "trials": trials, "failed": failed}
+
+
+def shipped_rows(kernel: Kernel, dtype: str, options: Mapping[str, Any], device_model: str) -> list[State]:
+    """The rows of benchmarks/records.py that ship for that device model, where all of their code is as it was."""
+    path = FOLDER / f"{device_model}.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {"series": []}
+    like = dict(kernel.problem(kernel.example_shape, dtype, options).option_items)
+    return [
+        _row(one, series)
+        for series in document["series"]
+        if (series["kernel"], series["dtype"], series["options"]) == (kernel.name, dtype, like)
+        and series["commands"][0].startswith("python benchmarks/records.py")
+        for one in series["shapes"]
+        if all(series["variants"][name]["source_hash"] == kernel.source_hash(name) for name in one["trials"])
+    ]
+
+
+def _row(shape: State, series: State) -> State:
+    """What `_shape` wrote."""
+
+    def configurations(of: Mapping[str, Any]) -> Iterator[tuple[State, float, int]]:
+        for variant, rows in of.items():
+            for *values, time_ms, registers in rows:
+                named = zip(series["variants"][variant]["parameters"], values, strict=True)
+                yield {"variant": variant, **dict(named)}, time_ms, registers
+
+    return {
+        "shape": dict(zip(series["axes"], shape["sizes"], strict=True)),
+        "dtype": series["dtype"],
+        "options": series["options"],
+        "tried": [list(one) for one in configurations(shape["trials"])],
+        "failed": [one for one, _, _ in configurations(shape["failed"])],
+        "library": shape["library"] and {"name": shape["library"][0], "time_ms": shape["library"][1]},
+    }
