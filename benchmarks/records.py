@@ -3,10 +3,10 @@
     make records [BENCH="--minutes 20"]
 
 Each problem of predictions/model_series.py that is not shipped yet, with the kernels' code as it is, gets a search of
-some seconds that begins with the winners of the problems before it. What was measured lies in the folder --work after every problem, so that a second run goes on. In the end the
-records are written to tuner/predict/shipped/DEVICE.json.gz (or --out), in place of older ones of the same kernel,
-dtype, options and axes that this script made; the others in that file stay. `--work FOLDER --minutes 0` only writes
-them, without a GPU.
+some seconds that begins with the winners of the problems before it. What was measured lies in the folder --work after
+every problem, so that a second run goes on. In the end the records are written to tuner/predict/shipped/DEVICE.json.gz
+(or --out), in place of older ones of the same kernel, dtype, options and axes that this script made; the others in that
+file stay. `--work FOLDER --minutes 0` only writes them, without a GPU.
 """
 
 from __future__ import annotations
