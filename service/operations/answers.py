@@ -99,7 +99,8 @@ class LibraryAnswer(Answer):
     bound_ratio: float | None = Field(default=None, description="The library's worst error over the error bound.")
     expected: bool = Field(
         default=False,
-        description="Expected, not timed; `faster` then holds where a search would hardly gain on it either.",
+        description="Expected from other shapes, not timed; `faster` then holds where a search would hardly gain on it "
+        "either.",
     )
 
 

@@ -57,7 +57,8 @@ class DeviceSpec:
         try:
             from tilewright.tuner.devices.cuda.device import CudaDevice  # noqa: PLC0415 - PyCUDA is optional, and only children load it
         except ImportError as error:
-            raise NoDeviceError(f"PyCUDA cannot be imported ({error}); install it with: make gpu") from error
+            remedy = "install it with: pip install 'tilewright[service,gpu]' (in a checkout: make gpu)"
+            raise NoDeviceError(f"PyCUDA cannot be imported ({error}); {remedy}") from error
         return CudaDevice(gpu, self.compiler, CubinCache(self.cache_folder))
 
 

@@ -13,6 +13,7 @@ from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.errors import TunerError  # noqa: E402
 from tilewright.tuner.pytorch import turns  # noqa: E402
 from tilewright.tuner.pytorch.contest import MOST_CALLS, Contest, Contests, Verdict, range_of  # noqa: E402
+from tilewright.tuner.pytorch.precision import ALLOWED  # noqa: E402
 from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
 from tilewright.tuner.pytorch.turns import Search, Turns  # noqa: E402
 
@@ -197,15 +198,15 @@ def test_off_makes_every_operator_pytorchs_own_and_on_ours_again():
     a, b = torch.randn(6, 5), torch.randn(5, 4)
     tw.gemm(a, b)
     launched = GEMM.plans
-    assert launched.direct(a, b, 1.0, "fp32") is not None
+    assert launched.direct(a, b, 1.0, ALLOWED) is not None
     tw.off()
     try:
         assert torch.equal(tw.gemm(a, b), a @ b)
-        assert launched.direct(a, b, 1.0, "fp32") is None
+        assert launched.direct(a, b, 1.0, ALLOWED) is None
     finally:
         tw.on()
     torch.testing.assert_close(tw.gemm(a, b), a @ b)
-    assert launched.direct(a, b, 1.0, "fp32") is not None
+    assert launched.direct(a, b, 1.0, ALLOWED) is not None
 
 
 class Finding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-
 import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch import products  # noqa: E402
 from tilewright.tuner.pytorch.operator_plans import layout_key  # noqa: E402
 from tilewright.tuner.pytorch.precision import ALLOWED, resolved  # noqa: E402
 from tilewright.tuner.pytorch.products import GEMM, GEMM_INTO, LINEAR  # noqa: E402
@@ -23,25 +24,28 @@ def precision(request):
     torch.set_float32_matmul_precision(before)
 
 
-def posed(operator, device, dtype, accuracy):
-    """The accuracy of the problem that such a product poses."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        a, c = (torch.empty(8, 8, dtype=dtype, device=device) for _ in range(2))
-        given = {
-            "gemm": (a, a, 1.0, accuracy),
-            "gemm_": (c, a, a, 1.0, 0.0, accuracy),
-            "linear": (a, a, c[0], "none", accuracy),
-        }
-        return operator.plans.posed(*given[operator.name]).named.get("accuracy", "fp32")
+def of(dtype, *, is_cuda):
+    """What decides of a tensor: where it is, and its dtype."""
+    return SimpleNamespace(is_cuda=is_cuda, dtype=dtype)
 
 
-@pytest.mark.parametrize("operator", [GEMM, GEMM_INTO, LINEAR])
-def test_a_product_on_a_gpu_is_posed_as_the_program_allows(precision, operator):
-    allowed = "fp32" if precision == "highest" else "tf32"
-    assert posed(operator, "cuda", torch.float32, ALLOWED) == allowed
-    assert posed(operator, "cuda", torch.float32, "fp32") == "fp32"
-    assert posed(operator, "cuda", torch.bfloat16, ALLOWED) == "fp32"
-    assert posed(operator, "cpu", torch.float32, ALLOWED) == "fp32"
+def test_a_product_on_a_gpu_is_as_the_program_allows(precision):
+    assert resolved(ALLOWED, of(torch.float32, is_cuda=True)) == ("fp32" if precision == "highest" else "tf32")
+    assert resolved("fp32", of(torch.float32, is_cuda=True)) == "fp32"
+    assert resolved(ALLOWED, of(torch.bfloat16, is_cuda=True)) == "fp32"
+    assert resolved(ALLOWED, of(torch.float32, is_cuda=False)) == "fp32"
+
+
+@pytest.mark.parametrize("operator", [GEMM, GEMM_INTO, LINEAR], ids=lambda operator: operator.name)
+def test_problems_of_products_have_that_accuracy(monkeypatch, operator):
+    monkeypatch.setattr(products, "resolved", lambda accuracy, tensor: f"{accuracy} for {tensor.dtype}")
+    a, c = torch.ones(8, 8), torch.ones(8, 8)
+    given = {
+        "gemm": (a, a, 1.0, ALLOWED),
+        "gemm_": (c, a, a, 1.0, 0.0, ALLOWED),
+        "linear": (a, a, None, "none", ALLOWED),
+    }
+    assert operator.plans.posed(*given[operator.name]).named["accuracy"] == "allowed for torch.float32"
 
 
 def test_what_is_decided_under_one_setting_is_not_for_another():
@@ -62,8 +66,7 @@ def test_a_setting_by_the_newer_name_counts_too():
     before = matmul.fp32_precision
     matmul.fp32_precision = "tf32"
     try:
-        with FakeTensorMode():
-            assert resolved(ALLOWED, torch.empty(2, device="cuda")) == "tf32"
+        assert resolved(ALLOWED, of(torch.float32, is_cuda=True)) == "tf32"
     finally:
         matmul.fp32_precision = before
 
