@@ -88,6 +88,11 @@ test-faults: ## The tests that kill, freeze and restart parts of the system (min
 	@$(PREPARE) dev
 	@$(IN) pytest -n $(WORKERS) -m faults
 
+test-openid: ## Nightly: sign-in at a certified OpenID provider, which npm installs into build (needs Node.js)
+	@$(PREPARE) dev
+	@mkdir -p build/openid && cp tests/service/api/certified/package*.json build/openid && npm ci --silent --prefix build/openid
+	@OPENID_PROVIDER=build/openid/node_modules/oidc-provider $(IN) pytest -q -n 0 tests/service/api/test_certified_provider.py
+
 test-exhaustive: ## Nightly: every kernel on every architecture, every corner on the CPU device, 25 examples an API operation (minutes)
 	@$(PREPARE) dev
 	@$(IN) pytest -n $(WORKERS) -q -m exhaustive

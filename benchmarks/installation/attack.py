@@ -1,4 +1,6 @@
-"""The attacking client of `make bench-attacks`, a process of its own: reads one job on stdin, writes its tally."""
+"""The attacking client of `make bench-attacks`, a process of its own: reads one job on stdin, says in a line that it
+begins, and writes its tally.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +39,20 @@ def _problem(chance: random.Random) -> dict[str, Any]:
     return {"kernel": "gemm", "shape": _shape(chance)}
 
 
+def _lie(chance: random.Random) -> Request:
+    """What says that results are wrong, or others: a claim, a job with its end in it, a retraction, an import."""
+    invented = {"best_ms": 1e-6, "state": "done", "result": {"time_ms": 1e-6}}
+    return chance.choice(
+        (
+            ("POST", "/v1/claims", {"device_model": MODEL, **_problem(chance), **LIE}),
+            ("POST", "/v1/claims", {"device_model": MODEL, **_problem(chance), **LIE, "state": "confirmed"}),
+            ("POST", "/v1/jobs", {"device_model": MODEL, **_problem(chance), **invented}),
+            ("POST", f"/v1/results/{chance.randint(1, 1000)}/retract", {"reason": "a lie"}),
+            ("POST", "/v1/import", {"format": "tilewright", "results": [invented]}),
+        )
+    )
+
+
 def _schedule(chance: random.Random) -> dict[str, Any]:
     return {"name": str(chance.random()), "problems": [_problem(chance)]}
 
@@ -64,6 +80,7 @@ ATTACKS: dict[str, tuple[int, bool, Callable[[random.Random], Request]]] = {
     "priorities": (100, False, _post("/v1/jobs", _problem, priority=9)),
     "schedules": (100, False, _post("/v1/schedules", _schedule, cron="* * * * * *", budget={"trials": 1})),
     "claims": (100, False, _post("/v1/claims", _problem, **LIE)),
+    "lies": (100, False, _lie),
     "imports": (20, False, _post("/v1/import", lambda _: ZEROS)),
     "missing": (400, False, lambda chance: ("GET", f"/v1/jobs/{chance.random()}", None)),
 }
@@ -106,4 +123,7 @@ async def attack(job: dict[str, Any]) -> dict[int, int]:
 
 
 if __name__ == "__main__":
-    json.dump(asyncio.run(attack(json.load(sys.stdin))), sys.stdout)
+    job = json.load(sys.stdin)
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    json.dump(asyncio.run(attack(job)), sys.stdout)

@@ -112,7 +112,7 @@ async def open_loop(job: Job, tally: Tally) -> None:
 
     async def one(request: bytes, due: float) -> None:
         sent = time.perf_counter()
-        # A kept connection may have ended: the server closes what is idle for five seconds.
+        # A kept connection may have ended: the server closes idle ones for others, and those that are idle for long.
         for kept in ([idle.pop()] if idle else []), []:
             try:
                 connection = kept[0] if kept else await Connection.open(job["port"])

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 import httpx
 from authlib.common.errors import AuthlibBaseError
@@ -104,7 +104,7 @@ class Provider:
             self._client_id,
             "code",
             self.redirect_uri,
-            "openid profile email",
+            self._scopes(),
             attempt.state,
             code_challenge_method="S256",
             **more,
@@ -119,13 +119,34 @@ class Provider:
         form |= {"code_verifier": attempt.verifier, "client_id": self._client_id}
         told = self._call("POST", self._endpoint("token_endpoint"), data=form, auth=self._own_name())
         claims = self._claims(str(told.get("id_token")), attempt.nonce, told.get("access_token"))
+        if self._claim not in claims:
+            claims |= self._told_of(claims["sub"], str(told.get("access_token")))
         return self._with_rights(claims)
 
-    def _own_name(self) -> httpx.BasicAuth | None:
-        path: Path | None = self._secret_file
-        return None if path is None else httpx.BasicAuth(self._client_id, path.read_text(encoding="utf-8").strip())
+    def _scopes(self) -> str:
+        """What is asked for: where the claim has a scope of its own, as `groups` at Dex, that too."""
+        known = self._metadata().get("scopes_supported")
+        own = [self._claim] if isinstance(known, list) and self._claim in known else []
+        return " ".join(["openid", "profile", "email", *own])
 
-    def _claims(self, token: str, nonce: str, access_token: Any) -> CodeIDToken:
+    def _own_name(self) -> httpx.BasicAuth | None:
+        """The client's name and secret, each encoded as a form's value (RFC 6749, section 2.3.1)."""
+        path: Path | None = self._secret_file
+        if path is None:
+            return None
+        return httpx.BasicAuth(quote_plus(self._client_id), quote_plus(path.read_text(encoding="utf-8").strip()))
+
+    def _told_of(self, subject: str, access_token: str) -> dict[str, Any]:
+        """What the provider tells of the person apart from the token (OpenID Connect Core 1.0, section 5.3)."""
+        address = self._metadata().get("userinfo_endpoint")
+        if address is None:
+            return {}
+        told = self._call("GET", str(address), headers={"Authorization": f"Bearer {access_token}"})
+        if told.get("sub") != subject:
+            raise OpenIDError("The provider tells of another person than its token.")
+        return {self._claim: told[self._claim]} if self._claim in told else {}
+
+    def _claims(self, token: str, nonce: str, access_token: Any) -> dict[str, Any]:
         try:
             decoded = self._decoded(token)
             wanted = {"iss": self._issuer, "aud": self._client_id}
@@ -135,7 +156,7 @@ class Provider:
             claims.validate(leeway=LEEWAY_S)
         except (JoseError, AuthlibBaseError, ValueError, TypeError, KeyError) as error:
             raise OpenIDError(f"The provider's token is not valid: {error}.") from error
-        return claims
+        return dict(claims)
 
     def _decoded(self, token: str) -> jwt.Token:
         try:
@@ -143,7 +164,7 @@ class Provider:
         except (JoseError, ValueError):  # the provider may have a new key
             return jwt.decode(token, self._keys(KNOWN_FOR_S - AGAIN_S), algorithms=ALGORITHMS)
 
-    def _with_rights(self, claims: CodeIDToken) -> Person:
+    def _with_rights(self, claims: dict[str, Any]) -> Person:
         held = claims.get(self._claim, ())
         held = {held} if isinstance(held, str) else {str(one) for one in held} if isinstance(held, list) else set()
         given = [right for right in self._rights if right.claim == EVERYBODY or right.claim in held]
@@ -156,11 +177,17 @@ class Provider:
         found: KeySet = KeySet.import_key_set(self._kept(self._endpoint("jwks_uri"), at_least_s))
         return found
 
+    def _metadata(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._kept(get_well_known_url(self._issuer, external=True))
+        if found.get("issuer") != self._issuer:
+            raise OpenIDError("The provider's configuration is of another issuer.")
+        return found
+
     def _endpoint(self, name: str) -> str:
-        metadata = self._kept(get_well_known_url(self._issuer, external=True))
-        if metadata.get("issuer") != self._issuer or not isinstance(metadata.get(name), str):
-            raise OpenIDError(f"The provider's configuration is of another issuer, or has no {name}.")
-        return str(metadata[name])
+        found = self._metadata().get(name)
+        if not isinstance(found, str):
+            raise OpenIDError(f"The provider's configuration has no {name}.")
+        return found
 
     def _kept(self, url: str, too_old_s: float = 0.0) -> Any:
         """The document; one that is kept, unless it is too old."""
@@ -173,8 +200,8 @@ class Provider:
 
     def _call(self, method: str, url: str, **more: Any) -> dict[str, Any]:
         try:
-            with httpx.Client(timeout=PROVIDER_S, trust_env=False) as client:
-                answer = client.request(method, url, headers={"Accept": "application/json"}, **more)
+            with httpx.Client(timeout=PROVIDER_S, trust_env=False, headers={"Accept": "application/json"}) as client:
+                answer = client.request(method, url, **more)
             told = answer.json() if len(answer.content) <= MOST_BYTES else None
         except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise OpenIDError(f"The provider does not answer: {type(error).__name__}.") from error

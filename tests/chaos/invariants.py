@@ -81,7 +81,7 @@ def of_results(session: Session) -> list[str]:
 def of_requests(session: Session, told: Told) -> list[str]:
     """Of what callers were told: each request is one job, with as many trials as it asked for."""
     said = []
-    keys = {row.key: row.job_id for row in session.scalars(select(models.IdempotencyKey))}
+    keys = {(row.owner, row.key): row.job_id for row in session.scalars(select(models.IdempotencyKey))}
     for key, job_id in told.jobs.items():
         row = session.get(models.TuningJob, job_id)
         if row is None or keys.get(key) != job_id:
@@ -92,6 +92,9 @@ def of_requests(session: Session, told: Told) -> list[str]:
             said.append(f"job {job_id} is done with {counted} trials of {told.trials[job_id]}")
         if row.trials_done != counted:
             said.append(f"job {job_id} says {row.trials_done} trials and has {counted}")
+        owner = session.scalar(select(models.ApiKey.name).where(models.ApiKey.id == row.key_id))
+        if owner != key[0]:
+            said.append(f"job {job_id} of {key[0]} belongs to {owner}")
     said += _repeated("request that became a job", told.jobs.values())
     requested = session.scalar(select(func.count()).where(models.TuningJob.schedule_id.is_(None)))
     if requested != len(keys):

@@ -20,7 +20,12 @@ KINDS = (
     "restart database, fast",
     "restart database, immediate",
 )
-SETTINGS = {"TILEWRIGHT_HEARTBEAT_S": "0.5", "TILEWRIGHT_STALLED_AFTER_S": "2", "TILEWRIGHT_STOP_GRACE_S": "15"}
+SETTINGS = {
+    "TILEWRIGHT_REQUIRE_KEYS": "true",
+    "TILEWRIGHT_HEARTBEAT_S": "0.5",
+    "TILEWRIGHT_STALLED_AFTER_S": "2",
+    "TILEWRIGHT_STOP_GRACE_S": "15",
+}
 FREEZE_S = (0.3, 3.7)
 """Around the 2 s after which a silent worker is given up."""
 DOWN_S = (0.0, 1.0)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import OperationalError
 
-from chaos import invariants
+from chaos import invariants, shares
 from chaos.load import Callers
 from chaos.plan import Blow, plan
 from chaos.world import World, running
@@ -47,7 +47,7 @@ class Chaos:
     """One run over one world."""
 
     def __init__(self, world: World, seed: int, say: Say) -> None:
-        self.world, self.callers = world, Callers(world.port, seed)
+        self.world, self.callers = world, Callers(world.port, seed, world.tokens)
         self.memory, self.violations = invariants.Memory(), list[str]()
         self._say = say
         self.by_kind: Counter[str] = Counter()
@@ -69,13 +69,14 @@ class Chaos:
         self._keep_looking(CALM_S)
         settling = time.monotonic()
         self._until(self._in_time, SETTLE_S, "schedules never caught up")
-        paused_at = self._pause([schedule.id for _, schedule in made])
+        paused_at = self._pause()
         self._until(self._nothing_open, SETTLE_S, "jobs never ended")
         with self.world.fleet.session() as session:
             self.violations += self.memory.breaches(session)
             self.violations += invariants.of_results(session)
             self.violations += invariants.of_requests(session, self.callers.told)
             self.violations += invariants.of_schedules(session, made, paused_at)
+            self.violations += shares.of_all(session)
             self.numbers = _figures(session)
             self.numbers["settled_after_s"] = round(time.monotonic() - settling, 1)
         self.violations += self.callers.told.wrong + self.world.witness.violations()
@@ -105,7 +106,7 @@ class Chaos:
     def _look(self) -> None:
         def look() -> bool:
             with self.world.fleet.session() as session:
-                self.violations += self.memory.breaches(session)
+                self.violations += self.memory.breaches(session) + shares.of_open_jobs(session)
             return True
 
         self._until(look, PROGRESS_S, "the database never answered")
@@ -139,11 +140,10 @@ class Chaos:
             late = select(next_at < func.clock_timestamp() - timedelta(seconds=1)).where(models.Schedule.enabled)
             return not session.scalar(late)
 
-    def _pause(self, ids: list[int]) -> datetime:
+    def _pause(self) -> datetime:
         with self.world.fleet.session() as session:
             now: datetime = session.scalars(select(func.clock_timestamp())).one()
-        for schedule_id in ids:
-            self.callers.ask(lambda client, i=schedule_id: client.set_enabled(i, False))
+        self.callers.pause()
         return now
 
     def _keep_looking(self, for_s: float) -> None:
@@ -183,6 +183,9 @@ def _figures(session: Any) -> dict[str, Any]:
         "bests": session.scalar(select(func.count(models.BestConfiguration.id))),
         "due_times": session.scalar(select(func.count(models.ScheduleFire.id))),
         "most_late_s": round(float(session.scalar(select(late)) or 0), 1),
+        "jobs_by_key": shares.begun_by_key(session),
+        "most_begun_before_a_waiting_job": shares.most_begun_before(session)[0],
+        "most_fires_a_minute": shares.most_fires_a_minute(session),
         "jobs_of_schedules": session.scalar(select(func.count()).where(models.TuningJob.schedule_id.is_not(None))),
         "jobs_with_several_epochs": session.scalar(select(func.count()).where(models.TuningJob.epoch > 1)),
         "most_epochs_of_a_job": session.scalar(select(func.max(models.TuningJob.epoch))),
@@ -203,6 +206,7 @@ def chaos(folder: Path, seed: int, cycles: int, *, seconds: float = math.inf, sa
         }
         numbers |= run.numbers | {
             "requests_acknowledged": len(told.jobs),
+            "requests_beyond_a_quota": told.beyond_quota,
             "requests_repeated_until_heard": dict(told.refusals),
             "evaluations_witnessed": len(begun),
             "runners_witnessed": len(set(begun)),

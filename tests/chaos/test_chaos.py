@@ -57,7 +57,7 @@ def test_what_vanished_or_never_came_is_named(session):
     memory = Memory()
     memory.trials[4, 0] = ("digest", 1)
     assert memory.breaches(session) == ["trial (4, 0) was there and is None"]
-    told = Told(jobs={"once": uuid.uuid4()})
+    told = Told(jobs={("key-1", "once"): uuid.uuid4()})
     assert "is not there" in of_requests(session, told)[0]
 
 

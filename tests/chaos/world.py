@@ -15,8 +15,10 @@ from pathlib import Path
 
 from fleet import Fleet, command_lines, free_port
 
+from chaos.load import KEYS
 from chaos.plan import SETTINGS, Blow
 from chaos.witness import Witness
+from tilewright.service.operations.access.keys import create_key
 from tilewright.service.store import schema
 from tilewright.service.store.embedded import EmbeddedPostgres
 
@@ -69,6 +71,8 @@ class World:
         self.server = EmbeddedPostgres(folder / "data" / "postgres")
         self.fleet = Fleet(self.server.enter(), folder / "data", is_embedded=True)
         schema.upgrade(self.fleet.url)
+        with self.fleet.session() as session:
+            self.tokens = {request.name: create_key(session, request).token for request in KEYS}
         self.port = free_port()
         self.prefixes: list[tuple[str, ...]] = [()]
         if elsewhere := machine(folder / "machine-id"):

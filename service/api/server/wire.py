@@ -1,6 +1,6 @@
 """The server's connections: strict HTTP/1.1 with either parser, limits on time and number.
 
-uvicorn closes a connection after five idle seconds, but a byte now and then keeps it open for ever; and h11 accepts a
+uvicorn closes a connection after some idle seconds, but a byte now and then keeps it open for ever; and h11 accepts a
 bare LF as the end of a line, which a proxy in front may not (request smuggling).
 """
 
@@ -27,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 HEAD_S = 10.0
 """How long a connection may take to send the head of a request, and a refused client to send its unread body."""
+
+IDLE_S = 75.0
+"""How long a kept connection may be idle: longer than proxies keep theirs (60 s in nginx and in load balancers), since
+a request that is sent while this side closes the connection is lost, and a proxy repeats no POST. Where there are too
+many connections, idle ones end sooner."""
 
 UNREAD_S = 60.0
 """How long a client may leave an answer unread that does not fit into the buffers."""
@@ -71,6 +76,7 @@ class Bounded(asyncio.Protocol):
     connections: Any
     scope: Any
     pipeline: Any = ()
+    timeout_keep_alive: Any
 
     _begun_s: float = 0.0
     _wait: asyncio.TimerHandle | None = None  # for a head; None while a request is answered, or none has begun
@@ -79,6 +85,7 @@ class Bounded(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepts the connection; if there are too many, another one is closed for it."""
         super().connection_made(transport)
+        self.timeout_keep_alive = IDLE_S
         self._await_head()
         if len(self.connections) > most_connections() and not _make_room(self.connections, self):
             self.refuse(HTTPStatus.SERVICE_UNAVAILABLE)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote_plus, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
@@ -33,6 +33,7 @@ class OpenIDProvider(ThreadingHTTPServer):
         self.bend = lambda claims: claims
         self.signed_by, self.algorithm = None, "RS256"
         self.has_secret = True
+        self.told_apart: dict[str, Any] | None = None  # at the userinfo endpoint, to who shows the access token
         self.codes: dict[str, dict[str, str]] = {}
 
     def authorized(self, address: str) -> str:
@@ -48,7 +49,7 @@ class OpenIDProvider(ThreadingHTTPServer):
     def token(self, form: dict[str, str], authorization: str | None) -> tuple[int, dict[str, Any]]:
         """The answer of the token endpoint; each code counts once."""
         asked = self.codes.pop(form.get("code", ""), None)
-        named = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        named = base64.b64encode(f"{CLIENT}:{quote_plus(SECRET)}".encode()).decode()
         proof = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(proof).decode().rstrip("=")
         if authorization not in ({f"Basic {named}"} if self.has_secret else {None}):
@@ -81,10 +82,13 @@ class _Answers(BaseHTTPRequestHandler):
                 "authorization_endpoint": f"{issuer}/authorize",
                 "token_endpoint": f"{issuer}/token",
                 "jwks_uri": f"{issuer}/keys",
-            },
+            }
+            | ({"userinfo_endpoint": f"{issuer}/userinfo"} if self.server.told_apart else {}),
             "/keys": {"keys": [key.as_dict(private=False) for key in self.server.keys]},
         }
         found = documents.get(self.path)
+        if self.path == "/userinfo" and self.headers["Authorization"] == "Bearer x":
+            found = self.server.told_apart
         self._say(200 if found else 404, found or {})
 
     def do_POST(self) -> None:

@@ -7,29 +7,22 @@ import time
 
 import httpx
 import pytest
-from caller import BASE_URL, Caller
+from caller import BASE_URL
 from joserfc.jwk import OctKey, RSAKey
 from keyed import JOB, bearer, key
 from openid_provider import CLIENT, SECRET, openid_provider
+from openid_service import HOST, PUBLIC, RIGHTS, begun, come_back, cookie_of, trusting
 from sqlalchemy import select
 from waiting import PATIENCE_S, until
 
 from tilewright.service.api import openid
 from tilewright.service.api.middleware import access
-from tilewright.service.app import create_app
-from tilewright.service.operations.access import keys, projects
+from tilewright.service.operations.access import keys
 from tilewright.service.operations.access.sessions import HOST_COOKIE
 from tilewright.service.operations.caller import Scope
-from tilewright.service.operations.requests import ProjectRequest
-from tilewright.service.operations.transaction import transaction
-from tilewright.service.settings import settings
 from tilewright.service.settings_model import Settings
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
-
-PUBLIC = "https://tiles.example"
-RIGHTS = "ops=admin,vision=tune/vision,staff=read"
-HOST = {"Host": "tiles.example"}
 
 
 @pytest.fixture(scope="module")
@@ -40,53 +33,18 @@ def provider():
 
 @pytest.fixture
 def browser(client, provider, monkeypatch, tmp_path):
-    """A service that trusts the provider, and has the project `vision`."""
     before = dict(vars(provider))
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
-    given = {
-        "REQUIRE_KEYS": "true",
-        "PUBLIC_URL": PUBLIC,
-        "OIDC_ISSUER": provider.issuer,
-        "OIDC_CLIENT_ID": CLIENT,
-        "OIDC_SECRET_FILE": str(secret),
-        "OIDC_RIGHTS": RIGHTS,
-    }
-    for name, value in given.items():
-        monkeypatch.setenv(f"TILEWRIGHT_{name}", value)
-    settings.cache_clear()
-    openid.provider.cache_clear()
-    with transaction() as session:
-        projects.create_project(session, ProjectRequest(name="vision"))
-    yield Caller(create_app())
+    with trusting(provider.issuer, CLIENT, secret, monkeypatch) as calls:
+        yield calls
     vars(provider).update(before)
-    monkeypatch.undo()
-    settings.cache_clear()
-    openid.provider.cache_clear()
-
-
-def begun(browser, following="/jobs"):
-    """The provider's address and the cookie of the attempt."""
-    led = browser.get("/sign-in/openid", params={"next": following}, headers=HOST)
-    assert led.status_code == 303, led.text
-    return led.headers["location"], led.headers["set-cookie"]
-
-
-def come_back(browser, back, cookie):
-    path = back.removeprefix(PUBLIC)
-    assert path != back
-    return browser.get(path, headers=HOST | {"Cookie": cookie.split(";")[0]})
 
 
 def signed_in(browser, provider):
     """The browser's answer once it is back."""
     address, cookie = begun(browser)
     return come_back(browser, provider.authorized(address), cookie)
-
-
-def cookie_of(answer):
-    (given,) = [c for c in answer.headers.get_list("set-cookie") if c.startswith(f"{HOST_COOKIE}=")]
-    return HOST | {"Cookie": given.split(";")[0]}
 
 
 def problem_of(answer):
@@ -138,6 +96,18 @@ def test_who_has_no_rule_or_a_revoked_key_does_not_get_in(browser, provider):
     assert browser.request("DELETE", "/v1/keys/oidc:bob", headers=of).status_code == 200
     assert browser.get("/v1/kernels", headers=session).status_code == 401
     assert problem_of(signed_in(browser, provider)) == "no-rights"
+
+
+def test_groups_may_be_told_apart_from_the_token(browser, provider):
+    provider.claims, provider.told_apart = {"sub": "carol"}, {"sub": "carol", "groups": ["vision"]}
+    address, cookie = begun(browser)
+    assert "scope=openid+profile+email&" in address, "a scope that the provider does not have is not asked for"
+    answer = come_back(browser, provider.authorized(address), cookie)
+    assert browser.get("/v1/jobs", headers=cookie_of(answer)).status_code == 200
+    provider.told_apart = {"sub": "mallory", "groups": ["ops"]}
+    assert problem_of(signed_in(browser, provider)) == "no-answer", "of another person"
+    provider.claims, provider.told_apart = {"sub": "carol", "groups": []}, {"sub": "carol", "groups": ["ops"]}
+    assert problem_of(signed_in(browser, provider)) == "no-rights", "what the token says counts"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,12 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Opens connections to a real server with one of the parsers, and sends."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        echo, http=request.param, loop="tilewright.service.api.server.wire:new_loop", lifespan="off", log_config=None
+        echo,
+        http=request.param,
+        loop="tilewright.service.api.server.wire:new_loop",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=2 * PATIENCE_S,  # ours counts
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -123,6 +128,12 @@ def test_bodies_may_hold_any_bytes_and_requests_follow_each_other(connect):
     chunked = CHUNKED + b"4\r\n" + body + b"\r\n0\r\n\r\n"
     last = POST + b"Connection: close\r\nContent-Length: 4\r\n\r\n" + body
     assert answers(connect(GET + chunked + last)) == [200, 200, 200]
+
+
+def test_a_connection_is_kept_for_as_long_as_proxies_keep_theirs(connect, monkeypatch):
+    assert wire.IDLE_S > 60, "nginx's and load balancers' default"
+    monkeypatch.setattr(wire, "IDLE_S", 0.3)
+    assert answers(connect(GET)) == [200]
 
 
 def test_half_a_head_is_not_waited_for(connect, monkeypatch):
