@@ -58,6 +58,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
+def tell(value: Any, text: str, *, as_json: bool) -> None:
+    """Writes the value as JSON to stdout, or else the text as a remark to stderr."""
+    print_json(value) if as_json else note(text)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "There are none.") -> None:
     """Prints a table; in a pipe, lines with tabs between the cells, the names of the columns first."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]

@@ -1,4 +1,4 @@
-"""`capture`: what a running program launches, and folders of kernels made of it."""
+"""`capture`, `record` and `run`: programs of others, watched, or run on what is tuned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 from tilewright.service.cli.failure import CommandError, ExitCode
 from tilewright.service.cli.output import JsonFlag, note, print_facts, print_json, print_table
 from tilewright.service.settings import settings
+from tilewright.tuner import start
 from tilewright.tuner.capture.capture import FOLDER, Capture, CaptureError, capture
+from tilewright.tuner.pytorch import record_command
 
 RUN = "run"
 
@@ -32,14 +34,14 @@ class WithProgram(TyperGroup):
         return parsed
 
 
-app = typer.Typer(
+capture_app = typer.Typer(
     cls=WithProgram, help="Capture: what a program launches through Triton, PyCUDA or CuPy. Run it, show, adopt."
 )
 
 CaptureOption = Annotated[Path, typer.Option("--capture", help="Folder of the capture.")]
 
 
-@app.command(RUN)
+@capture_app.command(RUN)
 def run(
     program: Annotated[
         list[str], typer.Argument(metavar="PROGRAM", help="The program with its arguments, behind `--`.")
@@ -64,7 +66,7 @@ def run(
     note(f"{counted} launches of {kinds} are in {out}. Then: tilewright capture show{where}")
 
 
-@app.command()
+@capture_app.command()
 def show(capture_folder: CaptureOption = FOLDER, as_json: JsonFlag = False) -> None:
     """Show what was launched, what takes the most time first."""
     captured = _load(capture_folder)
@@ -77,7 +79,7 @@ def show(capture_folder: CaptureOption = FOLDER, as_json: JsonFlag = False) -> N
     )
 
 
-@app.command()
+@capture_app.command()
 def adopt(
     kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="Kernel as `show` names it.")],
     *,
@@ -129,3 +131,31 @@ def _words(argument: dict[str, Any]) -> str:
         case {"kind": "pointer", "bytes": size_bytes}:
             return f"{size_bytes} bytes"
     return str(argument["kind"])
+
+
+def record(
+    program: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM", help="The program with its arguments, behind `--`.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", help="Write the recording to this file, as JSON.")] = None,
+    demand: Annotated[bool, typer.Option("--demand", help="Tell the service what ran and is not tuned.")] = False,
+) -> None:
+    """Run a PyTorch program and print which of its operations could be tuned, and what that could gain."""
+    try:
+        status = record_command.run(program, out=out, demand=demand)
+    except record_command.RecordError as error:
+        raise CommandError(str(error)) from error
+    raise typer.Exit(status)
+
+
+def run_tuned(
+    program: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM", help="The program with its arguments, behind `--`.")
+    ],
+) -> None:
+    """Run a program whose triton.autotune takes what is tuned, in the place of its own search."""
+    try:
+        status = start.run_watched(program, start.RUN, {})
+    except OSError as error:
+        raise CommandError(f"{program[0]}: {error.strerror}") from error
+    raise typer.Exit(status)

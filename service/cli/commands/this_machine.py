@@ -1,4 +1,4 @@
-"""`db`: the database, its tables and its address."""
+"""`doctor` and `db`: what this machine lacks; the database, its tables and its address."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from typing import Annotated
 from urllib.parse import urlsplit, urlunsplit
 
 import typer
+from rich.text import Text
 
 from tilewright.service.cli.connection import embedded_server, prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json
+from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, tell
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
 from tilewright.service.settings import settings
 
-app = typer.Typer(help="The database: upgrade, downgrade, current, url, stop, prune.", no_args_is_help=True)
+database_app = typer.Typer(help="The database: upgrade, downgrade, current, url, stop, prune.", no_args_is_help=True)
 
 
-@app.command()
+@database_app.command()
 def upgrade(as_json: JsonFlag = False) -> None:
     """Bring the tables to this version; does nothing if they are there already."""
     from tilewright.service.store import schema
 
     was_current = schema.at_head()
     schema.upgrade()
-    if as_json:
-        print_json({"at_head": True, "changed": not was_current})
-    else:
-        note("the database was already up to date" if was_current else "the database is now up to date")
+    tell(
+        {"at_head": True, "changed": not was_current},
+        "the database was already up to date" if was_current else "the database is now up to date",
+        as_json=as_json,
+    )
 
 
-@app.command()
+@database_app.command()
 def downgrade(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Revert it; without --yes the step is only named.")] = False,
@@ -50,13 +52,14 @@ def downgrade(
     if not yes:
         raise CommandError(f"this reverts {step} What only its tables hold is lost. Add --yes to do it", ExitCode.USAGE)
     schema.downgrade_last()
-    if as_json:
-        print_json({"reverted": step})
-    else:
-        note(f"reverted {step} Start the version before; this one needs tilewright db upgrade")
+    tell(
+        {"reverted": step},
+        f"reverted {step} Start the version before; this one needs tilewright db upgrade",
+        as_json=as_json,
+    )
 
 
-@app.command()
+@database_app.command()
 def current(as_json: JsonFlag = False) -> None:
     """Say whether the tables are at this version; exit code 1 if they are not."""
     from tilewright.service.store import schema
@@ -70,7 +73,7 @@ def current(as_json: JsonFlag = False) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command()
+@database_app.command()
 def url(as_json: JsonFlag = False) -> None:
     """Print the database's address, for psql and other programs; a password in it is left out.
 
@@ -87,7 +90,7 @@ def url(as_json: JsonFlag = False) -> None:
     print_json({"url": address}) if as_json else data.print(address)
 
 
-@app.command()
+@database_app.command()
 def stop(as_json: JsonFlag = False) -> None:
     """Stop the embedded PostgreSQL; exit code 1 while up, serve or a worker uses it."""
     server = embedded_server()
@@ -101,13 +104,14 @@ def stop(as_json: JsonFlag = False) -> None:
         raise CommandError(
             "PostgreSQL is in use. Stop tilewright up, serve and worker; PostgreSQL stops with the last of them"
         )
-    if as_json:
-        print_json({"was_running": was_running})
-    else:
-        note("PostgreSQL has been stopped" if was_running else "PostgreSQL was not running")
+    tell(
+        {"was_running": was_running},
+        "PostgreSQL has been stopped" if was_running else "PostgreSQL was not running",
+        as_json=as_json,
+    )
 
 
-@app.command()
+@database_app.command()
 def prune(
     *,
     older_than: Annotated[
@@ -184,3 +188,27 @@ def without_password(address: str) -> str:
         return address
     netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1)
     return urlunsplit(parts._replace(netloc=netloc))
+
+
+STYLES = {"ok": "green", "absent": "yellow", "broken": "bold red"}
+"""The colour of a check, by its state."""
+
+
+def doctor(as_json: JsonFlag = False) -> None:
+    """Check this machine; exit code 0 if `tilewright up` can run, 4 if only a device is missing."""
+    from tilewright.service.cli.checks import State, run_all
+
+    checks = run_all()
+    broken = [check.name for check in checks if check.state is State.BROKEN]
+    if as_json:
+        print_json({"ok": not broken, "checks": checks})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            state = Text(f"{check.state.value:<7}", style=STYLES[check.state.value])
+            data.print(state, f"{check.name:<{width}}", check.found)
+            if check.remedy:
+                data.print(f"{'':<7} {'':<{width}} -> {check.remedy}")
+        data.print(f"broken: {', '.join(broken)}" if broken else "ready to run: tilewright up")
+    if broken:
+        raise typer.Exit(ExitCode.NO_DEVICE if broken == ["device"] else ExitCode.FAILED)
