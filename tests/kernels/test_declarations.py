@@ -1,14 +1,28 @@
-"""What a declaration may say of textures."""
+"""What a declaration may not say, of a kernel and of its textures."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from contracts.textured import PROBLEM, TEXTURED
+from contracts import textured
+from contracts.partial_sums import PARTIAL_SUMS, PROBLEM, with_block
+from contracts.textured import TEXTURED
 
 from tilewright.kernels.catalogue import flaws
 from tilewright.kernels.kernel import Tensor, Texture, shape_of
 from tilewright.kernels.reference import close_to
+
+
+def test_an_output_sized_by_the_configuration_needs_a_check():
+    with pytest.raises(ValueError, match="partial_sums: sums: written is for outputs of a kernel with a check"):
+        replace(PARTIAL_SUMS, check=None)
+
+
+def test_it_is_cut_to_what_a_configuration_writes():
+    outputs = {"sums": np.arange(16.0)}
+    assert PARTIAL_SUMS.written_by(with_block(256), PROBLEM, outputs)["sums"].tolist() == outputs["sums"][:4].tolist()
 
 
 @pytest.mark.parametrize(
@@ -56,9 +70,9 @@ def test_a_texture_reference_is_a_flaw_that_says_what_to_do(tmp_path):
 
 
 def test_texels_are_counted_from_x_and_without_their_channels():
-    texels = {tensor.name: tensor.texels(PROBLEM) for tensor in TEXTURED.textures}
+    texels = {tensor.name: tensor.texels(textured.PROBLEM) for tensor in TEXTURED.textures}
     assert texels == {"table": (999,), "image": (36, 28), "colours": (36, 28), "tiled": (36, 28), "volume": (36, 28, 5)}
-    assert TEXTURED.filtered_axes(PROBLEM) == 3
+    assert TEXTURED.filtered_axes(textured.PROBLEM) == 3
 
 
 def test_right_values_alone_are_held_to_the_weights_of_a_filter():
