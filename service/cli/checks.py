@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from tilewright.service.cli.commands.serve import require_free_port
 from tilewright.service.cli.connection import embedded_server
 from tilewright.service.cli.failure import CommandError
-from tilewright.service.cli.listening import require_free_port
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -104,3 +104,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
+
+
+def lists_by_default(group: typer.Typer, list_command: Callable[..., None]) -> None:
+    """Makes the group's `list` run without being named, with no option but --json."""
+
+    @group.callback(invoke_without_command=True)
+    def run(context: typer.Context, as_json: JsonFlag = False) -> None:
+        if context.invoked_subcommand is None:
+            list_command(as_json=as_json)

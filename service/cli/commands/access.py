@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.service.cli.connection import database_session
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table, tell
+from tilewright.service.cli.output import JsonFlag, data, lists_by_default, note, print_json, print_table, tell
 from tilewright.service.operations.caller import Scope
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import typer
 from tilewright.service.cli.arguments import JobLimits, PriorityOption, SecondsOption, TrialsOption, describe
 from tilewright.service.cli.commands.results import KernelOption, LimitOption, ModelOption
 from tilewright.service.cli.connection import connect
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.output import JsonFlag, print_json, print_table
+from tilewright.service.cli.output import JsonFlag, lists_by_default, print_json, print_table
 from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.views.attention_kind import AttentionKind
 

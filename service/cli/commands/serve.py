@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import socket
 import ssl
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,13 +17,13 @@ import typer
 from tilewright.service import logs
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.listening import require_free_port
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import note
 from tilewright.service.cli.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
+
 PortOption = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on. Default: TILEWRIGHT_PORT.")
 ]
@@ -143,3 +145,26 @@ def _supervise(supervisor: Supervisor, grace_s: float) -> None:
         note("stopping")
     finally:
         supervisor.stop(grace_s)
+
+
+def require_free_port(host: str, port: int) -> None:
+    """Raises CommandError, with the remedy, if the address cannot be listened on."""
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+        # As uvicorn does: connections that are still closing are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                raise CommandError(
+                    f"cannot listen on {host}: it is not an address of this machine ({error.strerror}). "
+                    "--host or TILEWRIGHT_HOST must be one, such as 127.0.0.1, or 0.0.0.0 for all"
+                ) from error
+            raise CommandError(
+                f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
+                f"If not, choose another port: --port {port % 65535 + 1}"
+            ) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.service.cli.arguments import DtypeOption, JobLimits, KernelOptions, describe, job_request
-from tilewright.service.cli.commands.serve import HostOption, PortOption, choose_address
+from tilewright.service.cli.commands.serve import HostOption, PortOption, choose_address, require_free_port
 from tilewright.service.cli.commands.tune import show_result, submit, watch
 from tilewright.service.cli.connection import embedded_server
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.listening import require_free_port
 from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.cli.output import data, note
 from tilewright.service.cli.report import print_best

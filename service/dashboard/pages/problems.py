@@ -9,14 +9,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import formatting, matrix_view, views
+from tilewright.service.dashboard.charts.compared import searches_chart
 from tilewright.service.dashboard.charts.history import history_chart
-from tilewright.service.dashboard.charts.searches import searches_chart
 from tilewright.service.dashboard.charts.study import Over
-from tilewright.service.dashboard.launch_snippets import launches
 from tilewright.service.dashboard.pages import jobs as job_pages
 from tilewright.service.dashboard.pages.ask import TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, own_url, page
-from tilewright.service.dashboard.snippets import tune_command
+from tilewright.service.dashboard.snippets import launches, tune_command
 from tilewright.service.dashboard.tables import Sort, TableOrder
 from tilewright.service.operations import DEFAULT_PRIORITY, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from tilewright.service.dashboard.rendering import PageRoute, may, page
 from tilewright.service.operations.caller import Scope
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.operations.views.saved import saved_views
+from tilewright.service.operations.views.notes import saved_views
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

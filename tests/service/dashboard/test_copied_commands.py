@@ -13,8 +13,7 @@ from triton_kernels.scaled import CONFIGURATION, PROBLEM, scaled_in
 from typer.main import get_command
 
 from tilewright.service.cli.application import program
-from tilewright.service.dashboard.launch_snippets import launches
-from tilewright.service.dashboard.snippets import triton_launch
+from tilewright.service.dashboard.snippets import launches, triton_launch
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, ProblemAnswer
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.registry import catalogue
