@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from contracts.cubin_parameters import parameters_of
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc
+from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc, parameters_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import streamed_half_sm90_space as space

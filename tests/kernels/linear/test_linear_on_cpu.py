@@ -12,8 +12,7 @@ import pytest
 from contracts.host_compiler import SANITIZING, checked
 from contracts.register_on_host import register_on_host
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, assert_right, drawn, needs_nvrtc
-from contracts.verified import verified
+from contracts.variant import H200, assert_right, drawn, needs_nvrtc, verified
 from faulty_kernels import with_change
 from sampling import EXHAUSTIVE, sampled
 

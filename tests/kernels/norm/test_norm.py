@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from contracts.host_compiler import SANITIZING, checked
-from contracts.variant import H200
-from contracts.verified import verified
+from contracts.variant import H200, verified
 from sampling import EXHAUSTIVE, sampled
 
 from tilewright.kernels.catalogue import catalogue

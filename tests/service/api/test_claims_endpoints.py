@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import pytest
 from caller import Caller, new_app
-from factories import CPU, H200, SHAPE, TILED_16, Rows
+from factories import CPU, H200, SHAPE, TILED_16, Rows, tune_four
 from keyed import bearer, key
 from sqlalchemy import func, select, update
-from tuned_shapes import tune_four
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.service.app import create_app

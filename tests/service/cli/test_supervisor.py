@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from processes import is_running
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, is_running, until
 
 from tilewright.service.cli import supervisor as supervisor_module
 from tilewright.service.cli.supervisor import CLI, Program, Supervisor

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from corrected_sources import FAULTY, say_that_tiled_was_faulty  # noqa: E402
+from faulty_kernels import FAULTY, say_that_tiled_was_faulty  # noqa: E402
 from small_network import Net, X, unchanged, winning  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402

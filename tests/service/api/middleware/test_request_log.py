@@ -124,7 +124,7 @@ def test_the_error_of_a_failed_statement_shows_no_parameters(client):
 
 
 @pytest.fixture
-def client() -> Caller:
+def heads() -> Caller:
     async def text(request: Request):
         return PlainTextResponse(f"asked by {request.method}")
 
@@ -141,14 +141,14 @@ def client() -> Caller:
     return Caller(app)
 
 
-def test_a_head_is_answered_as_a_get_without_its_body(client):
-    given, head = client.get("/text"), client.request("HEAD", "/text")
+def test_a_head_is_answered_as_a_get_without_its_body(heads):
+    given, head = heads.get("/text"), heads.request("HEAD", "/text")
     assert (head.status_code, head.headers, head.content) == (200, given.headers, b"")
-    assert client.post("/text").text == "asked by POST"
+    assert heads.post("/text").text == "asked by POST"
 
 
-def test_the_head_of_an_endless_stream_ends(client):
-    head = client.request("HEAD", "/endless")
+def test_the_head_of_an_endless_stream_ends(heads):
+    head = heads.request("HEAD", "/endless")
     assert (head.status_code, head.headers["content-type"], head.content) == (
         200,
         "text/event-stream; charset=utf-8",

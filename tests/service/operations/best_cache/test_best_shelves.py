@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from best_in_memory import answer, committed, find, from_database, told
 from caller import Caller, new_app
-from every_best import commit_every_best
-from factories import SHAPE, TILED_16
+from factories import SHAPE, TILED_16, commit_every_best
 from sqlalchemy import func, select, text, update
 from waiting import PATIENCE_S, until
 

@@ -8,8 +8,7 @@ import time
 
 import pytest
 from contracts.cheats import CHEATS, EVERYWHERE, HONEST, ON_HOSTS, PROBLEM, configuration
-from processes import is_running
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, is_running, until
 
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cpu.process import CAPTURED_BYTES, Conversation, run_limited
