@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     needed = _needed(words)
     if not needed:
         return _run(words, needed)
-    from tilewright.service.cli.supervisor import terminable
+    from tilewright.service.cli.local.supervisor import terminable
 
     try:
         with terminable():  # a SIGTERM must not pass the end of this block by

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.service.cli.connection import connect
-from tilewright.service.cli.machine import uuid_of
+from tilewright.service.cli.local.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, note, print_json, print_table, tell
 
 if TYPE_CHECKING:

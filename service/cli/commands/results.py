@@ -178,7 +178,7 @@ def report(  # noqa: PLR0917 - Typer reads options from parameters
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes."""
-    from tilewright.service.cli.ladder import measured
+    from tilewright.service.cli.local.ladder import measured
     from tilewright.tuner.report.pages import write
 
     made = measured(kernel, device, shape=shape, known=known or (), quick=quick, seconds=seconds, counters=counters)

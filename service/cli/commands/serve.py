@@ -17,9 +17,9 @@ import typer
 from tilewright.service import logs
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.local.machine import chosen_devices
+from tilewright.service.cli.local.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.cli.output import note
-from tilewright.service.cli.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]

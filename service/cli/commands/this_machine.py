@@ -196,7 +196,7 @@ STYLES = {"ok": "green", "absent": "yellow", "broken": "bold red"}
 
 def doctor(as_json: JsonFlag = False) -> None:
     """Check this machine; exit code 0 if `tilewright up` can run, 4 if only a device is missing."""
-    from tilewright.service.cli.checks import State, run_all
+    from tilewright.service.cli.local.checks import State, run_all
 
     checks = run_all()
     broken = [check.name for check in checks if check.state is State.BROKEN]

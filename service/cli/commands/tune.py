@@ -24,7 +24,7 @@ from tilewright.service.cli.commands.jobs import print_job
 from tilewright.service.cli.commands.tables import print_tuned_table
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.machine import uuid_of
+from tilewright.service.cli.local.machine import uuid_of
 from tilewright.service.cli.output import JsonFlag, note, print_json, warn
 from tilewright.service.cli.report import milliseconds, print_best
 from tilewright.service.operations import DEFAULT_PRIORITY

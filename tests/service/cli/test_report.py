@@ -17,7 +17,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from tilewright.kernels.space import Configuration
-from tilewright.service.cli import ladder
+from tilewright.service.cli.local import ladder
 from tilewright.service.cli.report import print_best
 from tilewright.service.device_lock import DeviceBusyError, host_lock
 from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, LibraryAnswer, Match, ProblemAnswer

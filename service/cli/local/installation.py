@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.service.cli.failure import CommandError
+from tilewright.service.cli.local.supervisor import CLI, Program, Supervisor, worker_program
 from tilewright.service.cli.local_connection import LocalConnection
 from tilewright.service.cli.output import note
-from tilewright.service.cli.supervisor import CLI, Program, Supervisor, worker_program
 from tilewright.service.client import Client
 from tilewright.service.operations.answers import DeviceAnswer
 from tilewright.service.operations.best_cache.memory import EXPECTED_FOR_S
