@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import made_recordings as made
@@ -24,7 +23,6 @@ from tilewright.tuner.report.rows import (
     Work,
     crossing,
     fastest_sizes,
-    from_json,
     percent,
     ratios,
 )
@@ -119,18 +117,6 @@ def test_ratios_and_fastest_go_by_size():
     assert fastest[1024] == STEPS["library"][2]
     with_transfers = dict(fastest_sizes(report, ["naive", "library"], transfers=True))
     assert all(with_transfers[size] > fastest[size] for size in fastest)
-
-
-def test_a_report_survives_its_json():
-    report = made_report()
-    again = from_json(json.loads(json.dumps(report.as_json())))
-    assert again == report
-    assert math.isclose(again.steps[3].gflops, report.steps[3].gflops)
-
-
-def test_json_that_is_no_report_is_refused():
-    with pytest.raises((KeyError, TypeError)):
-        from_json({"kernel": "gemm", "steps": [{}], "sweep": []})
 
 
 NAMES = ["ID", "Kernel Name", *ASKED, L2_SECTORS, *DRAM]
