@@ -10,7 +10,7 @@ import socket
 import ssl
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from tilewright.service.cli.local.machine import chosen_devices
 from tilewright.service.cli.local.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.cli.output import note
 from tilewright.service.settings import settings
+
+if TYPE_CHECKING:
+    from tilewright.service.api.server.wire import Bounded
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
 
@@ -57,7 +60,6 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     from uvicorn.config import STARTUP_FAILURE
 
     from tilewright.service.api.server import wire
-    from tilewright.service.api.server.protocols import protocol
 
     config = uvicorn.Config(
         "tilewright.service.app:create_app",
@@ -65,7 +67,7 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
         host=settings().host,
         port=settings().port,
         workers=1,
-        http=protocol(),
+        http=_protocol(),
         loop="tilewright.service.api.server.wire:new_loop",
         ws="none",
         backlog=wire.backlog(),
@@ -168,3 +170,14 @@ def require_free_port(host: str, port: int) -> None:
 
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _protocol() -> type[Bounded]:
+    """The connection class with the fastest HTTP parser that is installed."""
+    from tilewright.service.api.server.wire import H11Connection
+
+    try:
+        from tilewright.service.api.server.wire_httptools import HttptoolsConnection
+    except ImportError:
+        return H11Connection
+    return HttptoolsConnection
