@@ -52,7 +52,6 @@ def close_to(value: NDArray[Any], dtype: str, filtered_axes: int = 0) -> Referen
 
 
 Arrays = Mapping[str, NDArray[Any]]
-
 ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Any]
 """What each output must be: a Reference, or the right values alone; by name where there are several outputs. With a
 `check` of the kernel's own, anything that it takes."""

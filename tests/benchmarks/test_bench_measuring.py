@@ -14,9 +14,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.devices.cpu.device import CpuDevice
 
 GEMM = catalogue().get("gemm")
-
 TINY = GEMM.problem({"m": 24, "n": 16, "k": 20})
-
 LARGE = GEMM.problem({"m": 2048, "n": 2048, "k": 2048})
 
 
@@ -105,7 +103,6 @@ def test_the_checked_call_is_longer_by_few_products_of_its_rows(first_use, tmp_p
 
 
 SMALL = ["--device", "cpu", "--shape", "24x40", "--dtype", "float32", "--largest", "16", "--seconds", "0.3"]
-
 SMALL += ["--table-seconds", "0.1", "--calls", "12", "--part", "tables", "--part", "rows", "--part", "at_launch"]
 
 

@@ -34,7 +34,6 @@ def draw(tab, digit, *, scale=1.0, shift=(0.0, 0.0)):
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore:no result for")]
 
 APP = Path(__file__).parents[2] / "examples" / "digits" / "app.py"
-
 NARROW = 390
 
 

@@ -21,18 +21,13 @@ WEIGHT = """
 performance.getEntriesByType("resource").reduce((sum, entry) => sum + entry.transferSize, 0)
     + performance.getEntriesByType("navigation")[0].transferSize
 """
-
 LOADED_FILES = """
 performance.getEntriesByType("resource")
     .filter(({ name, transferSize }) => name.includes("/static/") && transferSize > 0).map(({ name }) => name)
 """
-
 COMPARED = "/compare?kernel=gemm&a=nvidia-h200&a_at=2026-11-21T18%3A59&b=nvidia-h200"
-
 HISTORY = "/kernels/gemm/problem?shape=m%3D4096,n%3D4096,k%3D4096"
-
 ASKED = "/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D3900,n%3D4000,k%3D64"
-
 PAGES = (COMPARED + "&show=all", "/jobs?sort=-gain")
 """The others are in test_views, too, in one scheme each."""
 
@@ -78,15 +73,12 @@ def test_a_later_page_loads_no_static_file_again(visit):
 
 
 WPT = Configuration.of("tiled", {"TILE_WIDTH": 8})
-
 TIMES = {
     WPT: {1: 0.010, 16: 0.012, 128: 0.050, 1024: 0.360, 8192: 3.1},
     TILED_16: {1: 0.013, 16: 0.0125, 128: 0.030, 1024: 0.210, 8192: 1.7},
     TILED_32: {1: 0.019, 16: 0.018, 128: 0.031, 1024: 0.150, 8192: 1.1},
 }
-
 SPANS = [(1, 40, WPT), (41, 200, TILED_16), (201, 8192, TILED_32)]
-
 LIBRARY = {1: 0.011, 16: 0.013, 128: 0.033, 1024: 0.140, 8192: 1.2}
 
 

@@ -19,7 +19,6 @@ from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.errors import TunerError
 
 pytestmark = pytest.mark.gpu
-
 GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
 
 
@@ -86,7 +85,6 @@ def test_transposed_gemv_is_right_split_and_whole(device, dtype, beta_zero, shap
 FP64_GEMM = replace(KERNEL, variants=(TENSOR_FP64,))
 
 M, N, K = 100, 90, 517
-
 TILES = {"WARP_M": 32, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "STAGES": 2}
 
 

@@ -16,7 +16,6 @@ from tilewright.tuner.devices.cpu import bench as cpu_bench
 from tilewright.tuner.errors import TrialFailure
 
 FAULTS = json.loads((Path(__file__).parents[1] / "data" / "planted_faults.json").read_text())
-
 SHAPES = {
     "gemv": {"m": 53, "n": 71},
     "linear_gated": {"m": 17, "n": 40, "k": 64},
@@ -32,9 +31,7 @@ SHAPES = {
         "padding": 1,
     },
 } | {name: {"m": 37, "n": 41, "k": 67} for name in ("gemm", "linear")}
-
 ROWS = {"m": 19, "n": 203}
-
 IN_EVERY_RUN = {"B clamped above 1e5", "maximum starts at 0", "wrong every 50th launch", "one array", "eps hard-coded"}
 
 
@@ -68,15 +65,12 @@ def test_a_planted_fault_is_found(device, tmp_path, fault):
 
 
 GEMM, GEMV, SOFTMAX = (catalogue().get(name) for name in ("gemm", "gemv", "softmax"))
-
 PROBLEMS = {
     "gemm": GEMM.problem({"m": 37, "n": 41, "k": 67}),
     "gemv": GEMV.problem({"m": 53, "n": 72}),  # rows that begin alike: else the order of sums depends on the row
     "softmax": SOFTMAX.problem({"m": 19, "n": 203}),
 }
-
 PRODUCTS = [("gemm", name) for name in ("naive", "tiled", "wpt")]
-
 PRODUCTS += [("gemv", name) for name in ("naive", "warp", "block", "vectorized", "split")]
 
 RELATED_ROWS = [("softmax", name) for name in ("warp", "block", "online")]

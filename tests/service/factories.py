@@ -22,15 +22,11 @@ from tilewright.tuner.families.table import Table
 from tilewright.tuner.outcome import Outcome
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=141 * 10**9, max_shared_bytes=232_448)
-
 H200 = DeviceModel("nvidia-h200", "NVIDIA H200", "cuda", LIMITS, 50 * 2**20, {"float32": 66_900.0}, 4_800.0)
-
 H100 = replace(H200, slug="nvidia-h100", name="NVIDIA H100", limits=replace(LIMITS, multiprocessors=114))
-
 T4 = replace(
     H200, slug="nvidia-t4", name="Tesla T4", limits=replace(LIMITS, compute_capability=(7, 5), multiprocessors=40)
 )
-
 CPU = replace(
     H200,
     slug="cpu:test",
@@ -38,11 +34,8 @@ CPU = replace(
     kind="cpu",
     limits=Limits((0, 0), 1, 16 * 2**30, features=frozenset()),
 )
-
 OLD = Environment("570.10", "12.8", "nvrtc", "12.8", "PyCUDA 2026.1", "default")
-
 NEW = Environment("580.159", "13.0", "nvrtc", "13.0", "PyCUDA 2026.1", "default")
-
 SHAPE = {"m": 256, "n": 100, "k": 784}
 
 PROCESSOR = DeviceModel(
@@ -205,9 +198,7 @@ class Rows:
 
 
 TILED_16 = Configuration.of("tiled", {"TILE_WIDTH": 16})
-
 TILED_32 = Configuration.of("tiled", {"TILE_WIDTH": 32})
-
 NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8})
 
 

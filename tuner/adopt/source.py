@@ -20,13 +20,9 @@ from tilewright.tuner.cuda_source.uses import ASSIGNED, OTHER, READ, PointerUses
 from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _GUARDED = r"(#[ \t]*ifndef[ \t]+{name}\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+{name})\b[^\n]*"
-
 _UNGUARDED = r"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()[^\n]*"
-
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b[^\n]*", re.MULTILINE)
-
 _OF_A_CLASS = re.compile(r"__shared__[^;]*::")  # such as CUB's TempStorage
-
 _UNROLL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+unroll[ \t(]+(\w*loop_unroll_factor\w*)\)?[ \t]*$", re.MULTILINE)
 
 
@@ -256,7 +252,6 @@ def is_known(dtype: str) -> bool:
 
 
 _REFERENCE = r"\b(?:static\s+)?texture\s*<\s*([\w ]+?)\s*(?:,[^<>;]*)?>\s*{name}\s*;"
-
 _FETCH = r"\b(tex(?:1Dfetch|[123]D))\s*(?:<[^<>()]*>)?\s*\(\s*{name}\b"
 
 

@@ -24,11 +24,8 @@ from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type
 from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|longlong|ulonglong)([234])")
-
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b[^\n]*", re.MULTILINE)
-
 _CONSTANT = r"__constant__\s+(?:const\s+)?([\w ]+?)\s+{symbol}\s*(?:\[[^\]]*\]\s*)*;"
-
 ANY_CONSTANT = re.compile(r"__constant__[^;={}()]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)*;")
 
 

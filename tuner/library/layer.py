@@ -17,11 +17,8 @@ from tilewright.tuner.library.cublas import LibraryCall
 from tilewright.tuner.library.place import LibraryPlace
 
 _ENTRY = "add_bias_activate"
-
 _VECTOR_BYTES = 16
-
 _THREADS = 256
-
 _BLOCKS_PER_MULTIPROCESSOR = 8  # 2,048 threads: all that a multiprocessor of a data-centre GPU holds
 
 

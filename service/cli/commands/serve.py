@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tilewright.service.api.server.wire import Bounded
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
-
 PortOption = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on. Default: TILEWRIGHT_PORT.")
 ]

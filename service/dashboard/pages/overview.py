@@ -45,7 +45,6 @@ SHOWN, MOST_CELLS = 200, 1000
 """Rows of a page, and cells, of some 23 bytes each as they cross the network: a page weighs 60 KiB at most."""
 
 Text = Annotated[str | None, Query(max_length=256)]
-
 Cursor = Annotated[str | None, Query(max_length=96)]
 
 

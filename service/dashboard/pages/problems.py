@@ -41,7 +41,6 @@ SEARCHES: Sequence[Over] = ("trial", "spent")
 """What searches are laid over one another by."""
 
 Text = Annotated[str, Query(max_length=512)]
-
 SIGNS = {"better": "\N{BLACK UP-POINTING TRIANGLE}", "worse": "\N{BLACK DOWN-POINTING TRIANGLE}", "same": "="}
 
 COLUMNS = {
@@ -53,7 +52,6 @@ COLUMNS = {
     "library": True,
     "previous": True,
 }
-
 VALUES: Mapping[str, Callable[[HistoryEntry], Any]] = {
     "verified": lambda entry: entry.verified_at,
     "model": lambda entry: entry.device_model,

@@ -21,7 +21,6 @@ from tilewright.tuner.loop.verify import C_DEFAULT
 from tilewright.tuner.outcome import Outcome, Verification
 
 PLAIN = {"m": 4, "n": 5, "k": 6}
-
 NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8})
 
 
@@ -93,7 +92,6 @@ def test_work_counts_cover_the_batch_and_read_what_it_shares_once() -> None:
 
 
 SHAPE = {"m": 19, "n": 24, "k": 20}
-
 VIEWS = {
     "slices": {"lda": 28, "ldb": 32, "ldc": 25},
     "slices by quads": {"lda": 28, "ldb": 32, "ldc": 28},
@@ -101,7 +99,6 @@ VIEWS = {
     "a shared operand": {"batch": 3, "stride_b": 0, "lda": 24},
     "rows that take turns": {"batch": 2, "lda": 64, "stride_a": 28, "ldc": 52, "stride_c": 25},
 }
-
 LAYOUTS = [
     {},
     {"trans_a": True, "beta_zero": False},

@@ -13,7 +13,6 @@ from tilewright.kernels.kernel import TensorMap
 from tilewright.kernels.space import Values
 
 NAME = STREAMED_HALF.name
-
 GEMM = catalogue().get("gemm")
 
 

@@ -24,9 +24,7 @@ from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.loop.verify import C_DEFAULT
 
 LINEAR = catalogue().get("linear")
-
 ODD = {"m": 37, "n": 53, "k": 71}
-
 STRIDED = Configuration.of("wpt_strided", {"TILE_M": 32, "TILE_N": 16, "TILE_K": 16, "WPT_M": 4, "WPT_N": 2})
 
 
@@ -101,9 +99,7 @@ def test_a_bug_is_found(device, tmp_path, file, text, bug):
 
 
 SMALL = {"BY_CLUSTER": 0, "WARP_M": 16, "WARP_N": 16}
-
 HALF = {"BY_CLUSTER": 0, "BLOCKS": 0, "SPLIT_K": 1, "WARP_N": 32}
-
 CASES = [
     ("register", (37, 53, 71), "float32", {"activation": "gelu"}, {"SHARE_K": 128}),
     ("register", (70, 36, 40), "float64", {"activation": "relu"}, {"SHARE_K": 128}),
@@ -179,7 +175,6 @@ def test_layers_of_few_terms_or_for_cuda_cores_are_left_to_other_variants():
 GEMM = catalogue().get("gemm")
 
 SHARED = sorted({variant.name for variant in LINEAR.variants} & {variant.name for variant in GEMM.variants})
-
 SHAPES = [{"m": 256, "n": 100, "k": 784}, {"m": 131, "n": 67, "k": 36}, {"m": 1, "n": 1, "k": 1}]
 
 

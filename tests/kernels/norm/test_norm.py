@@ -99,7 +99,6 @@ CONFIGURATIONS = {
     "two warps a row": Configuration.of("held", {"THREADS_PER_ROW": 64, "ROWS": 2, "VECTOR_WIDTH": 1}),
     "walking": Configuration.of("walk", {"BLOCK": 64, "VECTOR_WIDTH": 1}),
 }
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 

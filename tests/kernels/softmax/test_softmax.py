@@ -110,7 +110,6 @@ def test_work_is_counted_as_declared():
 
 
 SMALL_BLOCK = {"BLOCK": 64, "VECTOR_WIDTH": 1, "UNROLL": 2}
-
 CONFIGURATIONS = {
     "warp": Configuration.of("warp", {"WARPS": 2, "LANES": 8, "VECTOR_WIDTH": 1}),
     "block": Configuration.of("block", SMALL_BLOCK),

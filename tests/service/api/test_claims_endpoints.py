@@ -21,7 +21,6 @@ from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 
 SOURCE = catalogue().get("gemm").source_hash("tiled")
-
 CLAIM = {
     "kernel": "gemm",
     "shape": SHAPE,
@@ -150,7 +149,6 @@ def test_what_is_no_reason_or_no_result_is_refused(client):
 
 
 MODEL = H200.slug
-
 LIE = {
     "kernel": "gemm",
     "shape": SHAPE,
@@ -161,9 +159,7 @@ LIE = {
     "source_hash": catalogue().get("gemm").source_hash("tiled"),
     "seen": "everything is wrong",
 }
-
 UNTUNED = {"m": 700, "n": 100, "k": 784}
-
 CLAIMS = 6
 
 

@@ -20,7 +20,6 @@ from tilewright.service.store import session as store_session
 from tilewright.service.store.session import session_scope
 
 BODY = json.dumps({"shapes": [{"m": 100, "n": 100, "k": 100}], "device_model": "nvidia-h200"}).encode()
-
 HEAD = (
     f"POST /v1/kernels/gemm/best:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     f"Content-Length: {len(BODY)}\r\nConnection: close\r\n\r\n"

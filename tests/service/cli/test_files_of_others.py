@@ -28,7 +28,6 @@ class File(NamedTuple):
 
 
 FIT = "no errors"
-
 FILES = {
     "byte order mark": File("\ufeff" + copying("x[i]"), FIT),
     "template of a const int": File("template <const int TILE>\n" + copying("(TILE > 0) * x[i]"), FIT),
@@ -110,7 +109,6 @@ source = "extern \\"C\\" __global__ void k({type}* y, const float* x, int n{more
     " int i = blockIdx.x * {block} + threadIdx.x; if (i < n) y[i] = {value}; }}"
 tune_kernel("k", source, n, [y, x, np.int32(n){given}], {parameters}, {options})
 """
-
 PLAIN = {
     "dtype": "np.float32",
     "type": "float",
@@ -121,7 +119,6 @@ PLAIN = {
     "parameters": {"block_size_x": [64, 128]},
     "options": "",
 }
-
 SCRIPTS = {
     "a float of a whole value": {
         "value": "x[i] * (1 / scale)",
@@ -156,7 +153,6 @@ def test_a_script_of_kernel_tuners_is_adopted_and_right(run, unreachable, tmp_pa
 
 
 ROOT = Path(__file__).parents[3]
-
 PAGE = (ROOT / "docs/capture.md").read_text()
 
 

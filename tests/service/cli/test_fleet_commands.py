@@ -14,7 +14,6 @@ from tilewright.service.store.models import Schedule, TuningJob
 from tilewright.service.store.session import session_scope
 
 GEMM = ("tune", "gemm", "--shape", "m=256,n=100,k=784")
-
 URL = "https://ci.example/hook"
 
 
@@ -91,7 +90,6 @@ def test_a_dry_run_changes_nothing_and_the_real_one_does(run, local):
 
 
 PROBLEM = "gemm m=64,n=32,k=48"
-
 CREATE = ("schedules", "create", "nightly", "--cron", "0 30 2 * * *", "--problem", PROBLEM)
 
 

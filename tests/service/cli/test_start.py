@@ -20,7 +20,6 @@ from tilewright.service.cli.application import COMMANDS, COMPLETION, _only_tells
 from tilewright.service.cli.failure import ExitCode
 
 HEAVY = ("sqlalchemy", "psycopg", "procrastinate", "fastapi", "numpy", "optuna", "httpx", "jinja2", "uvicorn")
-
 HEAVY += ("pydantic_settings",)  # Typer itself has Pydantic
 
 
@@ -101,7 +100,6 @@ ANSWER = {
     "time_ms": 0.0123,
     "library": None,
 }
-
 SHAPE = ["--shape", "m=4,n=5,k=6"]
 
 

@@ -30,7 +30,6 @@ from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError
 
 CLI = [sys.executable, "-m", "tilewright.service.cli"]
-
 TUNE = ["--tune", "gemm", "--shape", "m=16,n=24,k=8", "--trials", "3"]
 
 

@@ -173,7 +173,6 @@ def test_a_device_model_that_the_service_does_not_know_is_no_fault(server, regis
 
 
 TIMES = {TILED_16: {1: 1.0, 64: 2.0}, TILED_32: {1: 1.5, 64: 1.5}}
-
 SPANS = [(1, 8, TILED_16), (9, 64, TILED_32)]
 
 

@@ -26,13 +26,9 @@ STEPS = [
     Improvement(2, 3.0, 4.0, "tiled", {"A": 2, "B": 1}),
     Improvement(5, 7.5, 1.0, "tiled", {"A": 4, "B": 1}),
 ]
-
 TRIALS = VariantTrials(7, 1.0, 9.0)
-
 SEARCH = Search(STEPS, 6, 9.0, {"tiled": TRIALS})
-
 LEVELS = [Level("cuBLAS 13.0", 0.9, "--series-3"), Level("default", 12.0, "--series-4", "dotted")]
-
 VALUES = {"A": [1, 2, 4, 8], "B": [1, 2]}
 
 BY_A_AND_B = [

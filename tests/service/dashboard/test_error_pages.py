@@ -16,7 +16,6 @@ from tilewright.service.operations.jobs import jobs
 from tilewright.service.settings import settings
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
-
 JOB = "/v1/jobs/0190a000-0000-7000-8000-000000000000"
 
 
@@ -88,7 +87,6 @@ def test_other_answers_are_left_as_they_are(client):
 
 
 INSIDE = ("Traceback", "sqlalchemy", "psycopg", "site-packages", "tilewright/service")
-
 RIGHT = QUERIES | {"kernel": "gemm", "device_model": "nvidia-h200", "slug": "nvidia-h200", "schedule_id": "1"}
 
 

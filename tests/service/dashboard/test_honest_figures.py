@@ -115,11 +115,8 @@ def test_an_interval_has_one_unit(bounds, text):
 
 
 OF_BEST = ("gflops", "gb_per_s", "roof_ratio", "default_ms", "slowest_ms", "library_ms", "bound_ratio")
-
 OF_TRIAL = ("occupancy", "registers", "shared_bytes", "gflops", "gb_per_s", "compile_ms", "clock_mhz", "bound_ratio")
-
 OF_MODEL = ("datasheet_gflops", "datasheet_gb_per_s")
-
 LISTS = (
     "/?kernel=gemm",
     "/?kernel=gemm&colour=roof",

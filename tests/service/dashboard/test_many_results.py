@@ -31,9 +31,7 @@ from tilewright.service.store import models
 from tilewright.tuner.predict.stored_fit import packed, unpacked
 
 SMALL = ten_models.Size(models=ten_models.MODELS[:2], shapes=20, trials=12, tuned=0.5)
-
 PENDING = re.compile(r"([\d,]+) cells? being computed")
-
 MOST_S = 30.0
 """In which an idle machine with two cores fills every cell; of CPU time a busy one takes more."""
 
@@ -158,11 +156,8 @@ def test_ten_models_and_two_hundred_shapes_are_filled_in_half_a_minute(fleet):
 
 
 MOST_MS, MOST_BYTES = 300, 600_000
-
 COUNT = int(os.environ.get("TILEWRIGHT_MANY", "0"))
-
 pytestmark = pytest.mark.skipif(not COUNT, reason="TILEWRIGHT_MANY=100000 fills a database for a minute")
-
 PATHS = (
     "/",
     "/?family=square",
@@ -182,9 +177,7 @@ PATHS = (
     "/demand",
     "/schedules",
 )
-
 OWN = ("charts.js", "live.js", "actions.js", "copy.js", "style.css")
-
 # The newest studies get trials enough to predict from: as many as a prediction reads.
 TRIALS = """
 INSERT INTO trials (study_id, number, job_id, job_revision, epoch, kernel_variant_id, configuration,

@@ -235,7 +235,6 @@ PATHS = (
     "/ask?kernel=gemm&device_model=nvidia-h200&shape={shape}",
     "/device-models/nvidia-h200",
 )
-
 OPTIONAL = re.compile(r"\b(batch|ld[abc]|stride_[abc])(=|%3D|&#39;: |': )(\d+)")
 
 

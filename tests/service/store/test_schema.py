@@ -121,7 +121,6 @@ def test_a_database_that_is_away_is_named_so():
 
 
 VERSION_0_1_0 = "0009"
-
 ROWS_OF_0_1_0 = """
 INSERT INTO kernels (name, declaration) VALUES ('own', '{}');
 INSERT INTO problems (hash, kernel_id, shape, dtype, options)

@@ -107,11 +107,8 @@ def test_arch_names():
 
 
 HERE = Path(__file__).resolve().parent
-
 ROOT = HERE.parents[2]
-
 FLAGS = ROOT / "kernels" / "compile_flags.txt"
-
 SOURCES = sorted(
     [
         *ROOT.glob("kernels/*/*.cu"),
@@ -119,7 +116,6 @@ SOURCES = sorted(
         *ROOT.glob("tuner/**/*.cu"),
     ]
 )
-
 HEADERS = sorted(INCLUDE.rglob("*.cuh"))
 
 QUICK = "--Ofast-compile=max"

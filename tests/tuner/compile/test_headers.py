@@ -23,7 +23,6 @@ NAMES = (
     "algorithm",
     "limits",
 )
-
 INCLUDES = "\n".join(f"#include <{name}>" for name in NAMES)
 
 
@@ -134,14 +133,12 @@ __global__ void k(int64_t* sums, const int* numbers) {
   if (threadIdx.x == 0) *sums = sum < INT_MAX ? sum : INT_MAX;
 }
 """
-
 ATOMIC = """
 __global__ void k(int* count, float* most) {
   cuda::atomic_ref<int, cuda::thread_scope_device>(*count).fetch_add(1);
   *most = std::max(*most, std::numeric_limits<float>::max()) + INFINITY;
 }
 """
-
 TUPLE = "__global__ void k(float* x) { auto pair = thrust::make_tuple(1, 2.0f); *x = thrust::get<1>(pair); }"
 
 

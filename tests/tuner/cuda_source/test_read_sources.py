@@ -40,7 +40,6 @@ def test_macros_that_a_size_is_made_of_are_named():
 
 
 X = "int x = blockIdx.x * blockDim.x + threadIdx.x;"
-
 Y = "const int y = threadIdx.y + blockDim.y * blockIdx.y;"
 
 

@@ -29,7 +29,6 @@ from tilewright.tuner.runtime.host import host_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 GEMM = catalogue().get("gemm")
-
 FAMILY = Family.of(GEMM, {"m": (1, 48), "n": 24, "k": 40})
 
 
@@ -132,7 +131,6 @@ def test_further_sizes_lie_between_neighbours_that_differ(best: list[tuple[int, 
 
 
 SOME = [Configuration.of(f"v{i}", {"TILE": i}) for i in range(4)]
-
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=5, unique=True).map(sorted)
 
 

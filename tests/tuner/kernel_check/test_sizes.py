@@ -29,7 +29,6 @@ extern "C" __global__ void vector_add(float* c, const float* a, const float* b S
   if (i < SHAPE_N) c[i] = a[i] + b[i];
 }
 """
-
 DECLARATION = """
 from tilewright.kernels.kernel import Kernel, Tensor, Variant, covering, shape_of
 from tilewright.kernels.space import powers_of_two
@@ -103,7 +102,6 @@ def test_the_launcher_takes_any_size_of_it(folder: Path, tmp_path: Path, monkeyp
 
 
 PNPOLY = own_kernel(Path(__file__).parents[3] / "examples/pnpoly")
-
 PROBLEM = PNPOLY.problem({"n": 301, "v": 17})
 
 

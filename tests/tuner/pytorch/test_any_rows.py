@@ -25,7 +25,6 @@ from tilewright.tuner.runtime.host import host_place  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 
 nn = torch.nn
-
 pytestmark = [
     pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.errors.UntunedWarning"),
     pytest.mark.filterwarnings("ignore::tilewright.tuner.pytorch.plans.FallbackWarning"),

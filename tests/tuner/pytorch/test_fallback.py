@@ -57,7 +57,6 @@ def test_what_no_kernel_computes_is_pytorchs(call, reference, reason):
 
 
 RIGHT = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
-
 WRONG = "for (unsigned p0 = 0; p0 + (TILE_WIDTH == 8 ? 8 : 1) <= K; p0 += TILE_WIDTH)"
 """Tiles of 8 leave out the last terms where 8 does not divide K; other tiles are right."""
 

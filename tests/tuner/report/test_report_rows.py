@@ -41,7 +41,6 @@ from tilewright.tuner.report.traffic import (
 from tilewright.tuner.report.turns import LIBRARY, BrokenStepError, times
 
 positive = st.floats(1e-6, 1e9)
-
 exponents = st.floats(-1.0, 4.0)
 
 
@@ -120,7 +119,6 @@ def test_ratios_and_fastest_go_by_size():
 
 
 NAMES = ["ID", "Kernel Name", *ASKED, L2_SECTORS, *DRAM]
-
 RAW = "\n".join(
     [
         "==PROF== Connected to process 1",

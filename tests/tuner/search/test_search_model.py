@@ -20,7 +20,6 @@ from tilewright.tuner.search.modelled import log_expected_improvement
 from tilewright.tuner.search.surrogate import LENGTH, NOISE, Scales, Surrogate, Trends, fit
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
-
 SPACE = SearchSpace(
     (
         VariantSpace("wide", (choice("TILE", 16, 32, 64), choice("BLOCK", *range(16, 272, 16)), choice("PAD", 0, 1))),
@@ -29,13 +28,9 @@ SPACE = SearchSpace(
     Problem("made", (("n", 64),), "float32", ()),
     LIMITS,
 )
-
 RNG = np.random.default_rng(5)
-
 POINTS = RNG.random((60, 4))
-
 LOSSES = np.clip(np.abs(POINTS[:, 0] - 0.4) + 0.3 * POINTS[:, 1], 0, 1)
-
 SCALES = Scales(np.array([-1.0, 0.2, 1.5, 0.0]), math.log(0.02))
 
 

@@ -25,11 +25,8 @@ from tilewright.tuner.predict.estimate import cycles
 from tilewright.tuner.predict.tiles import Tiles
 
 RECORDED = Path(__file__).parents[4] / "benchmarks" / "results" / "h200" / "kernels.json"
-
 FAR = {"m": 64, "n": 12345, "k": 64}
-
 TUNED = {"m": 777, "n": 12345, "k": 31}
-
 FEWEST_TRIALS = 20
 """With fewer the time of a search was up so soon that another configuration may well be faster than the winner."""
 
@@ -137,7 +134,6 @@ def test_recorded_winners_are_not_expected_faster_elsewhere_than_what_won_there(
 
 
 GEMM = catalogue().get("gemm")
-
 BATCH, VIEW = SHAPE | {"batch": 8}, SHAPE | {"lda": 800}
 
 

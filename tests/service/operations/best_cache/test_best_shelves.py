@@ -174,17 +174,11 @@ def test_a_watch_that_waits_for_changes_stops_at_once(configured, monkeypatch):
 
 
 GEMM = catalogue().get("gemm")
-
 MODEL = Model(1, "gpu", Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=10**11))
-
 CONFIGURATION = GEMM.space(GEMM.problem(GEMM.example_shape), MODEL.limits, only=["tiled"]).defaults()[0]
-
 SOURCE = Source(CONFIGURATION.variant, GEMM.source_hash(CONFIGURATION.variant))
-
 ENVIRONMENT = EnvironmentAnswer(**dict.fromkeys(EnvironmentAnswer.model_fields, "x") | {"origin": None})
-
 VERIFIED = datetime(2026, 11, 20, tzinfo=UTC)
-
 RANKED = 6
 
 

@@ -111,9 +111,7 @@ def test_a_retracted_best_stays_out(measured, export):
 
 
 SIZES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BK", "num_warps")
-
 RENAME = {"BLOCK_SIZE_K": "BK"}
-
 KERNEL = Kernel(
     name="moe",
     axes=("m", "n", "k"),

@@ -138,11 +138,8 @@ def test_requests_at_the_same_moment_become_one_job(configured):
 
 
 GEMM = catalogue().get("gemm")
-
 TILED = {"variant": "tiled", "configuration": {"TILE_WIDTH": 8}}
-
 NAMES = {"BLOCK_SIZE_M": "TILE_WIDTH"}
-
 FILE = {
     "triton_version": "3.4.0",
     "1": {"BLOCK_SIZE_M": 8, "num_warps": 4},

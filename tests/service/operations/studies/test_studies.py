@@ -100,7 +100,6 @@ def test_twenty_thousand_trials_are_few_bytes():
 
 
 VALUES = {"TILE_WIDTH": [8, 16, 32], "OTHER": [1, 2, 4, 8], "LAST": [0, 1]}
-
 WEIGHTS = {"TILE_WIDTH": 0.2, "OTHER": 0.05, "LAST": 0.01}
 
 
@@ -189,7 +188,6 @@ def random_times(count):
 
 
 GEMM = catalogue().get("gemm")
-
 WIDTHS = {"interrupted": 8, "compile_failed": 16, "wrong_result": 32}
 
 
