@@ -173,7 +173,11 @@ bench-triton: ## The Triton examples, tuned by both, on a GPU with Triton and Py
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/triton_autotune.py $(BENCH)
 
-bench-families: ## Families of gemm: tables, unseen sizes, a trace beside torch.mm (RESUME=1, BENCH="--stop-after 240")
+bench-triton-programs: ## Programs with Triton kernels: captured, tuned, beside their own search, on a GPU (BENCH="APP.py --seconds 20")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/triton_programs.py $(BENCH)
+
+bench-families: ## Families: tables, unseen sizes, sizes at launch, a trace, BERT (RESUME=1, BENCH="--stop-after 240")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/families.py $(if $(RESUME),--resume) $(BENCH)
 

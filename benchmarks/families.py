@@ -1,4 +1,4 @@
-"""Families of gemm at any number of rows: tables, their loss at sizes that nobody tuned, a trace of launches.
+"""Families: tables of gemm at any number of rows, their loss at sizes that nobody tuned, a trace of launches.
 
     python benchmarks/families.py [--part tables] [--resume] [--stop-after 240] [--out FILE]
 
@@ -9,9 +9,12 @@ beside the goals. Parts:
 - tables: a family tuned from nothing, and again beginning with what shipped records predict; its ranges and modules;
 - rows: at eight sizes that tuning did not use, the table's configuration, the best of a search for exactly that size
   (8 s or 200 configurations; it does not begin with the table) and of the table's own, and the library, in turns;
-- at_launch: a configuration with its rows compiled in and with its rows from the launch, in turns;
+- at_launch: a configuration with its size compiled in and with its size from the launch, in turns; of gemm, and of
+  each other kernel with an open axis at one or two shapes (family_rows/launches.py; `--kernel` takes some of them);
 - invariant: the table with batch_invariant beside the one without, at the sizes of both;
-- trace: launches of 2,000 sizes, all met for the first time, beside torch.mm (family_rows/trace.py). TF32 is off.
+- trace: launches of 2,000 sizes, all met for the first time, beside torch.mm (family_rows/trace.py);
+- bert: BERT-base at 200 random batches and lengths after one `accelerate`, beside itself as PyTorch runs it
+  (family_rows/bert.py; needs transformers). TF32 is off.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,8 +39,8 @@ from tilewright.tuner.devices.local import open_device
 GEMM = catalogue().get("gemm")
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (5120, 5120), (768, 3072), (11008, 4096))
 DTYPES = ("bfloat16", "float32")
-LARGEST = 8192
-PARTS = ("tables", "rows", "at_launch", "invariant", "trace")
+LARGEST, BERT_CALLS = 8192, 200
+PARTS = ("tables", "rows", "at_launch", "invariant", "trace", "bert")
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -68,10 +71,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
     parser.add_argument("--shape", action="append", metavar="NxK", help="of families, in place of the six")
     parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--kernel", action="append", choices=("gemm", *launches.OTHERS), help="of the part at_launch")
     parser.add_argument("--largest", type=int, default=LARGEST, help="rows")
     parser.add_argument("--seconds", type=float, default=8.0, help="of the search for one size")
     parser.add_argument("--table-seconds", type=float, default=2.5, help="of each search of a table")
     parser.add_argument("--calls", type=int, default=2000, help="of the trace")
+    parser.add_argument("--accelerate-seconds", type=float, default=40.0, help="limit_s of the part bert")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--resume", action="store_true", help="leave out what the file has")
@@ -119,13 +124,28 @@ def units(device: Device, document: Mapping[str, Any], arguments: argparse.Names
         if "invariant" in parts:
             of_pair = partial(tables.invariant, device, GEMM, family, arguments.table_seconds, seed)
             yield Unit("invariant", tables.head(family), of_pair)
-        for variant in GEMM.usable_variants(family.largest, device.model.limits) if "at_launch" in parts else ():
-            of_variant = partial(launches.at_launch, device, GEMM, family, variant.name)
-            yield Unit("at_launch", {**tables.head(family), "variant": variant.name}, of_variant)
         if "trace" in parts:
             found = partial(tables.ranges_of, document, family)
             of_trace = partial(trace.trace, device, family, found, arguments.calls, seed)
             yield Unit("trace", {**tables.head(family), "calls": arguments.calls, "seed": seed}, of_trace)
+    if "at_launch" in parts:
+        yield from at_launch(device, families[: len(dtypes)], arguments)
+    if "bert" in parts:
+        from family_rows.bert import bert  # noqa: PLC0415 - needs transformers, which nothing else does
+
+        head = {"model": "bert-base", "dtype": "float32", "calls": BERT_CALLS, "seed": seed}
+        yield Unit("bert", head, partial(bert, BERT_CALLS, seed, arguments.accelerate_seconds))
+
+
+def at_launch(device: Device, of_gemm: Sequence[Family], arguments: argparse.Namespace) -> Iterator[Unit]:
+    """Every variant of gemm that runs on the device, then those of the other kernels."""
+    kernels = arguments.kernel or ("gemm", *launches.OTHERS)
+    families = [*(of_gemm if "gemm" in kernels else ()), *launches.others(kernels, arguments.dtype)]
+    for family in families:
+        kernel = catalogue().get(family.kernel)
+        for variant in kernel.usable_variants(family.largest, device.model.limits):
+            measure = partial(launches.at_launch, device, kernel, family, variant.name)
+            yield Unit("at_launch", {**tables.head(family), "variant": variant.name}, measure)
 
 
 def family_of(n: int, k: int, dtype: str, largest: int) -> Family:

@@ -12,7 +12,14 @@ from tilewright.kernels.arguments import Argument, Scalar, Tensor
 from tilewright.kernels.axes import Layout, OptionalAxis
 from tilewright.kernels.options import Option
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.kernels.reference import Arrays, CheckFunction, InputsFunction, ProductReference, ReferenceFunction
+from tilewright.kernels.reference import (
+    TOLERANCE,
+    Arrays,
+    CheckFunction,
+    InputsFunction,
+    ProductReference,
+    ReferenceFunction,
+)
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import is_triton
 from tilewright.kernels.variant import Variant
@@ -46,6 +53,9 @@ class DeclaredKernel:
     flops: Callable[[Problem], int | None] = lambda _problem: None
     bytes_moved: Callable[[Problem], int | None] = lambda _problem: None
     reference: ReferenceFunction | None = None  # None: what the default configuration computes is right
+    arithmetic: str = (
+        ""  # without a reference: the coarsest type that it computes in, where its outputs have a finer one
+    )
     inputs: InputsFunction | None = None
     check: CheckFunction | None = None  # None: outputs are compared with the reference, within its bounds
     ranking_l2: str = "warm"
@@ -75,6 +85,8 @@ class DeclaredKernel:
         object.__setattr__(self, "include_folders", tuple(map(Path, self.include_folders)))
         object.__setattr__(self, "entry", self.entry or self.name)
         object.__setattr__(self, "axes", self.axes or tuple(self.example_shape))
+        if self.arithmetic and self.arithmetic not in TOLERANCE:
+            raise ValueError(f"{self.name}: arithmetic must be one of {', '.join(TOLERANCE)}")
         for tensor in self.tensors:
             if tensor.written is not None and (self.check is None or tensor.role != "output"):
                 reason = "is for outputs of a kernel with a check: no reference is right for every configuration"

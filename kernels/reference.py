@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,9 @@ class Reference:
     unit_roundoff: float | None = None  # None: that of the sums' dtype; an option may allow coarser arithmetic
 
 
-TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-"""By dtype, of values that come without an analysis of their error. Of half types one place: a kernel may compute in
-them."""
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "tfloat32": 2.0**-10, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""By dtype, of values that come without an analysis of their error. Of half types and of TF32 one place: a kernel may
+compute in them."""
 
 
 def close_to(value: NDArray[Any], dtype: str, filtered_axes: int = 0) -> Reference:
@@ -49,6 +49,23 @@ def close_to(value: NDArray[Any], dtype: str, filtered_axes: int = 0) -> Referen
         magnitude += filtered_axes * WEIGHT_STEP * np.ptp(wide[np.isfinite(wide)]) / TOLERANCE[dtype]
     # What is admitted is twice the bound (verify.C_DEFAULT).
     return Reference(wide, magnitude, terms=1, unit_roundoff=TOLERANCE[dtype] / 2)
+
+
+def computed(value: NDArray[Any], dtype: str, arithmetic: str = "", filtered_axes: int = 0) -> Reference:
+    """The reference where only what another configuration computed is known: integers are exact.
+
+    Both may be off, so that others may differ by twice TOLERANCE, that of `arithmetic` where it is coarser than the
+    dtype. It is of their own size plus the mean size, of all or of their row: rows of one result differ in size where
+    sums of few terms stand beside sums of many, as in causal attention.
+    """
+    reference = close_to(value, dtype, filtered_axes)
+    if is_integer(dtype) or not value.ndim:
+        return reference
+    size = np.where(np.isfinite(reference.value), np.abs(reference.value), 0.0)
+    own = reference.magnitude - size
+    magnitude = size + np.maximum(own, size.mean(axis=-1, keepdims=True))
+    tolerance = max(TOLERANCE[dtype], TOLERANCE[arithmetic or dtype])
+    return replace(reference, magnitude=magnitude, unit_roundoff=tolerance)
 
 
 Arrays = Mapping[str, NDArray[Any]]

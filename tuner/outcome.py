@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 L2 = Literal["cold", "warm"]
+
+
+class KindsPart(NamedTuple):
+    """Some of a bench's kinds of inputs: the first one and every `of`-th of the others, from number `number` on."""
+
+    number: int
+    of: int
+
+    def of_all(self, kinds: Sequence[str]) -> tuple[str, ...]:
+        """Those of these kinds."""
+        return (*kinds[:1], *kinds[1:][self.number :: self.of])
+
+
+ALL_KINDS = KindsPart(0, 1)
 
 
 class Outcome(StrEnum):

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+OPTIONS = ("weights", "layout", "depthwise", "trans_a")
+
 
 def summary(document: Mapping[str, Any]) -> str:
     """A line a goal, of what has been measured."""
@@ -28,7 +30,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     for row in document["at_launch"]:
         if row["mean"] is not None:
             words = f"{row['mean']:.3f}, least {row['least']:.3f}"
-            yield f"{row['variant']} {row['dtype']}: rows at launch {words} (goal 0.99 and 0.97)"
+            yield f"{row['kernel']} {row['variant']} {_words(row)}: size at launch {words} (goal 0.99 and 0.97)"
     for row in document["invariant"]:
         yield f"batch_invariant {row['dtype']} {row['n']}x{row['k']}: {_mean(row['ratios'].values())} (goal 0.85)"
     for row in document["trace"]:
@@ -37,6 +39,17 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         first = f"first call {row['first_call_us']:.0f} us, warm {row['warm_call_us']:.0f} us (goal: 20 us apart)"
         goal = "goal 2.2 and 160 MB" if row["dtype"] == "float32" else "goal 0.99"
         yield f"trace {row['dtype']} of {row['sizes']} sizes: {words} ({goal}); {first}"
+    for row in document["bert"]:
+        words = f"{row['gpu_ratio']:.2f} in the GPU's time, {row['first_total_ratio']:.2f} in total"
+        host = row["first_host_ms"]
+        yield f"{row['model']} through {row['calls']} sizes, times eager: {words} (goal 2 and 1.6)"
+        yield f"  the host takes {host['ours']:.2f} ms a call, eager {host['eager']:.2f} (goal: no more)"
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """The dtype, behind the options that tell the row from others of its kernel."""
+    chosen = [name if row[name] is True else row[name] for name in OPTIONS if row.get(name)]
+    return " ".join([*chosen, row["dtype"]])
 
 
 def _mean(ratios: Iterable[float]) -> str:

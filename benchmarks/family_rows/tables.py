@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
@@ -30,9 +31,12 @@ WARM_SECONDS, WARM_SIZES = 0.4, 8
 
 
 def head(family: Family) -> dict[str, Any]:
-    """What identifies the family in the document."""
-    shape = family.largest.shape
-    return {"kernel": family.kernel, "n": shape["n"], "k": shape["k"], "dtype": family.dtype, "largest": family.high}
+    """What identifies the family in the document: the axes and options beside the open one, and its largest size."""
+    largest = family.largest
+    sizes = {axis: size for axis, size in largest.stated_shape.items() if axis != family.axis}
+    plain = catalogue().get(family.kernel).problem(largest.stated_shape, family.dtype)
+    chosen = {name: value for name, value in largest.option_items if plain.options[name] != value}
+    return {"kernel": family.kernel, **sizes, **chosen, "dtype": family.dtype, "largest": family.high}
 
 
 def table(device: Device, kernel: Kernel, family: Family, seconds: float, seed: int) -> dict[str, Any]:

@@ -155,8 +155,8 @@ def constraint_on_product(constraint: Constraint) -> Constraint:
 
 
 def takes_batch(p: Problem) -> bool:
-    """Whether the number of images may come with the launch: with NCHW it is in the distance of channels inside."""
-    return p.at_launch == "batch" and is_nhwc(p)
+    """Whether the number of images comes with the launch."""
+    return p.at_launch == "batch"
 
 
 def of_pixels(m: int, n: int, k: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from tilewright.kernels.conv2d.shape import constraint_on_product, is_nhwc, is_pointwise, product, shape_x
+from tilewright.kernels.conv2d.shape import constraint_on_product, is_nhwc, is_pointwise, product, shape_x, takes_batch
 from tilewright.kernels.gemm import tensor_mma_space as mma
 from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
@@ -64,7 +64,7 @@ def convolving(variant: Variant, doc: str, admits: Callable[[Problem], bool] = i
         ),
         static_shared_bytes=on_product(variant.static_shared_bytes),
         workspace_bytes=on_product(variant.workspace_bytes),
-        takes_size=lambda p: variant.takes_size(product(p)),
+        takes_size=takes_batch,
         is_sound_at_launch=lambda c, p, d: variant.is_sound_at_launch(c, product(p), d),
         supports=lambda p: admits(p) and variant.supports(product(p)),
         has_room=lambda p, d: variant.has_room(product(p), d),

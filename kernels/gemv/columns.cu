@@ -32,21 +32,36 @@ typedef Pack<VECTOR_WIDTH> Vector;
 
 constexpr unsigned THREADS = COLUMN_THREADS * SLICES;
 constexpr unsigned OUTPUTS = COLUMN_THREADS * VECTOR_WIDTH;   // of a block
+#ifdef M_AT_LAUNCH
+constexpr unsigned COLUMN_BLOCKS = 0;   // whatever their number, counters have their own place
+#else
 constexpr unsigned COLUMN_BLOCKS = (M - 1) / OUTPUTS + 1;
+#endif
 constexpr unsigned PART = (N - 1) / SPLIT + 1;
 constexpr unsigned SLICES_PER_WARP = COLUMN_THREADS < 32 ? 32 / COLUMN_THREADS : 1;
 constexpr unsigned SUMMANDS = SLICES / SLICES_PER_WARP;   // that shuffles leave of an output in a block
 
+// A vector of A. Without DIVIDES (the launch says how long rows are, and they do not divide into vectors) it starts anywhere,
+// and the row has `left` elements from there on.
+template <bool DIVIDES>
+__device__ __forceinline__ Vector load(const REAL* a, unsigned left) {
+  if constexpr (DIVIDES) return load_streaming<VECTOR_WIDTH>(a);
+  Vector loaded;
+#pragma unroll
+  for (unsigned w = 0; w < VECTOR_WIDTH; ++w) loaded.lane[w] = w < left ? load_streaming<1>(a + w).lane[0] : REAL(0);
+  return loaded;
+}
+
 // One step of the walk along a slice: UNROLL rows, SLICES apart. CHECKED: only those before `end`.
-template <bool CHECKED>
+template <bool CHECKED, bool DIVIDES = true>
 __device__ __forceinline__ void step(
-    Sum (&sum)[VECTOR_WIDTH], const REAL* a, const REAL* x, unsigned row, unsigned end) {
+    Sum (&sum)[VECTOR_WIDTH], const REAL* a, const REAL* x, unsigned row, unsigned end, unsigned left = VECTOR_WIDTH) {
   Vector loaded[UNROLL];   // all loads are issued before the first product waits for one
   REAL factor[UNROLL];
 #pragma unroll
   for (unsigned u = 0; u < UNROLL; ++u) {
     if (!CHECKED || row + u * SLICES < end) {
-      loaded[u] = load_streaming<VECTOR_WIDTH>(a + static_cast<size_t>(row + u * SLICES) * M);
+      loaded[u] = load<DIVIDES>(a + static_cast<size_t>(row + u * SLICES) * M, left);
       factor[u] = x[row + u * SLICES];
     } else {
       loaded[u] = {};
@@ -62,7 +77,7 @@ __device__ __forceinline__ void step(
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta, REAL* __restrict__ y
-     WORKSPACE_PARAMETER) {
+     SIZE_PARAMETER WORKSPACE_PARAMETER) {
   __shared__ Sum sums[SUMMANDS][OUTPUTS];
   const unsigned place = threadIdx.x % COLUMN_THREADS, slice = threadIdx.x / COLUMN_THREADS;
   const unsigned block = blockIdx.x / SPLIT, part = blockIdx.x % SPLIT;
@@ -72,6 +87,11 @@ gemv(Sum alpha, const REAL* __restrict__ A, const REAL* __restrict__ x, Sum beta
   Sum sum[VECTOR_WIDTH] = {};
   if (column < M && begin < N) {
     unsigned row = begin + slice;
+#ifdef M_AT_LAUNCH
+    if (M % VECTOR_WIDTH != 0) {   // rare, and every load is checked anyway: whole steps have no loop of their own
+      for (; row < end; row += UNROLL * SLICES) step<true, false>(sum, A + column, x, row, end, M - column);
+    }
+#endif
     for (; row + (UNROLL - 1) * SLICES < end; row += UNROLL * SLICES) step<false>(sum, A + column, x, row, end);
     if (row < end) step<true>(sum, A + column, x, row, end);
   }

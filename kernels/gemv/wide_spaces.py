@@ -7,7 +7,7 @@ import math
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
-from tilewright.kernels.variant import SHARED_COUNTER_BYTES
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES, always
 
 WARP = 32
 SMALLEST_SPLIT_BLOCK, SMALLEST_COLUMNS_BLOCK = 4 * WARP, 2 * WARP
@@ -21,12 +21,12 @@ BLOCKS_PER_MULTIPROCESSOR = 32  # more than can be resident: the hardware levels
 
 def rows_lie_apart(p: Problem) -> bool:
     """Whether op(A) is stored row after row: as it is, and also where it has one row or one column."""
-    return not p.options["trans_a"] or p.shape["m"] == 1 or p.shape["n"] == 1
+    return not p.options["trans_a"] or (p.shape["m"] == 1 and not p.at_launch) or p.shape["n"] == 1
 
 
 def takes_rows(p: Problem) -> bool:
-    """Whether m may come with the launch: A is not transposed, whose pitch would vary."""
-    return p.at_launch == "m" and not p.options["trans_a"]
+    """Whether m comes with the launch; where A is transposed it is the distance of its rows too."""
+    return p.at_launch == "m"
 
 
 def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
@@ -208,8 +208,8 @@ def columns_block_is_of_use(c: Values, _p: Problem, d: Limits) -> bool:
 
 
 def columns_vector_suits(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whole loads of 16 bytes where rows divide into them, else single elements."""
-    aligned = p.shape["m"] * p.item_bytes % LOAD_BYTES == 0
+    """Whole loads of 16 bytes where rows divide into them or the launch says whether they do, else single elements."""
+    aligned = p.at_launch or p.shape["m"] * p.item_bytes % LOAD_BYTES == 0
     return (LOAD_BYTES // p.item_bytes if aligned else 1) == c.VECTOR_WIDTH
 
 
@@ -243,6 +243,11 @@ def columns_split_of_use(c: Values, p: Problem, d: Limits) -> bool:
     return split_is_of_use(column_blocks(c, p) * c.SPLIT, c, d)
 
 
+def columns_are_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
+    """Whether counters have room for all blocks of outputs."""
+    return c.SPLIT == 1 or 4 * column_blocks(c, p) <= SHARED_COUNTER_BYTES
+
+
 COLUMNS = Variant(
     name="columns",
     doc="For transposed A: threads own neighbouring outputs, slices and blocks split the terms.",
@@ -259,12 +264,15 @@ COLUMNS = Variant(
         Constraint("a block has two warps at least", columns_block_is_of_use),
         Constraint("a load is 16 bytes where rows are aligned", columns_vector_suits),
         Constraint("at most 128 bytes of a thread are in flight", columns_in_flight),
-        Constraint("no half of the width covers the outputs", outputs_exist),
-        Constraint("a warp reads whole lines", warp_reads_lines),
+        Constraint("no half of the width covers the outputs", outputs_exist, is_thrift=True),
+        Constraint("a warp reads whole lines", warp_reads_lines, is_thrift=True),
         Constraint("no half of slices, steps and parts takes the terms", terms_last),
-        Constraint("splitting terms serves the device", columns_split_of_use),
+        Constraint("splitting terms serves the device", columns_split_of_use, is_thrift=True),
     ),
     static_shared_bytes=columns_shared_bytes,
     workspace_bytes=columns_workspace_bytes,
     supports=lambda p: bool(p.options["trans_a"]),
+    takes_size=takes_rows,
+    is_sound_at_launch=columns_are_sound_at_launch,
+    is_batch_invariant=always,
 )

@@ -6,7 +6,8 @@
 // from then on: fragments of 16 rows, by a ring of its own in shared memory, which its lanes fill and read without
 // waiting for other warps. Sums of a group are multiplied by its scale in float32. Those of all fragments stay in shared memory
 // until the end, when those of the warps are added up in a fixed order.
-//   block (32 * WARPS_K * WARPS_N), grid (ceil(fragments / (WARPS_N * ROUNDS)) * SPLIT)
+//   block (32 * WARPS_K * WARPS_N), grid (ceil(fragments / (WARPS_N * ROUNDS)) * SPLIT; with rows at launch along y as many
+//   blocks as have 16 of them each)
 #include "held_parameters.cuh"
 
 #include "common/overlap.cuh"
@@ -30,7 +31,7 @@ struct Terms {
 #pragma unroll
     for (unsigned i = 0; i < OWN * QUADS * COLUMNS; ++i) {
       const unsigned column = i / (OWN * QUADS), step = i / QUADS % OWN, quad = i % QUADS;
-      const Half* const row = X + static_cast<size_t>(tw::min(column * 8 + g, M - 1)) * K;
+      const Half* const row = X + static_cast<size_t>(tw::min(ROW_OF_BLOCK(column * 8 + g), M - 1)) * K;
       quads[step][quad][column] =
           __ldg(reinterpret_cast<const uint4*>(row + part * (OWN * STEP) + step * STEP + quad * 32 + t * 8));
     }
@@ -124,8 +125,8 @@ __device__ __forceinline__ void finish(const float* shared, Half* Y, unsigned ra
     const unsigned first = blockIdx.x / SPLIT * WARPS_N + fragment / WARPS_N * STRIDE + fragment % WARPS_N;
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) {
-      const unsigned m = product % COLUMNS * 8 + lane % 4 * 2 + i % 2, n = first * 16 + lane / 4 + i / 2 * 8;
-      if ((M % 8 == 0 || m < M) && n < N) Y[static_cast<size_t>(m) * N + n] = Half(total.lane[i]);
+      const unsigned m = ROW_OF_BLOCK(product % COLUMNS * 8 + lane % 4 * 2 + i % 2), n = first * 16 + lane / 4 + i / 2 * 8;
+      if ((COLUMNS_ARE_WHOLE || m < M) && n < N) Y[static_cast<size_t>(m) * N + n] = Half(total.lane[i]);
     }
   }
 }
@@ -136,7 +137,8 @@ __device__ __forceinline__ void finish(const float* shared, Half* Y, unsigned ra
 #define IN_CLUSTERS
 #endif
 extern "C" __global__ void __launch_bounds__(THREADS, 1) IN_CLUSTERS linear_quantized(
-    const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y) {
+    const Half* __restrict__ X, const Weight* __restrict__ W, const Half* __restrict__ S, Half* __restrict__ Y
+    SIZE_PARAMETER) {
   extern __shared__ uint4 shared[];   // sums, and rings
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = SPLIT > 1 ? cluster_ctarank() : 0;
   const unsigned part = rank * WARPS_K + warp % WARPS_K, first = blockIdx.x / SPLIT * WARPS_N + warp / WARPS_K;

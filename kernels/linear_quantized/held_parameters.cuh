@@ -24,7 +24,15 @@
 #define ROUNDS 1    // fragments of a warp, one after the other: 16 rows of W each
 #endif
 
-static_assert(BITS == 4 && M > 8 && M <= 16, "X takes two columns of products, a step of a row of W half a line of the cache");
+static_assert(BITS == 4, "a step of a row of W takes half a line of the cache");
+#ifdef M_AT_LAUNCH
+#define ROW_OF_BLOCK(row) (blockIdx.y * 16 + (row))   // of X
+#define COLUMNS_ARE_WHOLE false
+#else
+#define ROW_OF_BLOCK(row) (row)
+#define COLUMNS_ARE_WHOLE (M % 8 == 0)   // of products: X ends where one does
+static_assert(M > 8 && M <= 16, "X takes two columns of products");
+#endif
 constexpr unsigned STEP = 128, STEPS = K / STEP, QUADS = 4;   // k; of a lane's terms of a step: eight each, 16 bytes of X
 constexpr unsigned WARPS = WARPS_K * WARPS_N, THREADS = 32 * WARPS;
 constexpr unsigned PARTS = SPLIT * WARPS_K, OWN = STEPS / PARTS;   // of k, and steps of each

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
-from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
+from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros, takes_rows
 from tilewright.kernels.linear_quantized.streamed_space import CLUSTERS_FROM, shares_are_even, steps
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Values, choice
+from tilewright.kernels.variant import always
 
 FRAGMENT_ROWS, COLUMNS = 16, 2  # rows of W in an instruction; groups of 8 rows of X
 FEWEST_ROWS, MOST_ROWS = 9, 16  # of X: with fewer `streamed` is faster
@@ -52,8 +53,9 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """A cluster computes WARPS_N * ROUNDS fragments; its blocks and warps share k."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
+    """A cluster computes WARPS_N * ROUNDS fragments; its blocks and warps share k. Along y are 16 rows of X each."""
+    grid = (blocks(c, p), ceil_div(p.shape["m"], MOST_ROWS), 1)
+    return Launch(grid, (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def shares_are_whole(c: Values, p: Problem, _d: Limits) -> bool:
@@ -73,9 +75,10 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def is_feasible(values: dict[str, int], p: Problem, d: Limits) -> bool:
-    """Whether the configuration fits the device and meets all constraints."""
+    """Whether the configuration fits the device and meets all constraints, at every size where the launch says it."""
     c = Configuration.of("held", values).values
-    return shared_bytes(c, p) <= d.max_shared_bytes and all(one.holds(c, p, d) for one in CONSTRAINTS)
+    asked = [one for one in CONSTRAINTS if not (one.is_thrift and p.at_launch)]
+    return shared_bytes(c, p) <= d.max_shared_bytes and all(one.holds(c, p, d) for one in asked)
 
 
 def has_room(p: Problem, d: Limits) -> bool:
@@ -108,7 +111,7 @@ CONSTRAINTS = (
     Constraint("all warps have as many whole lines", shares_are_whole),
     Constraint("every stage under way has weights", lambda c, _p, _d: c.DEPTH == 2 or c.ROUNDS >= c.DEPTH),
     Constraint("registers suffice by estimate", registers_suffice),
-    Constraint("blocks share the device evenly", blocks_are_even),
+    Constraint("blocks share the device evenly", blocks_are_even, is_thrift=True),
 )
 HELD = Variant(
     name="held",
@@ -125,7 +128,9 @@ HELD = Variant(
     constraints=CONSTRAINTS,
     min_compute_capability=CLUSTERS_FROM,
     requires=frozenset({"ptx"}),
-    supports=lambda p: bits(p) == 4 and FEWEST_ROWS <= p.shape["m"] <= MOST_ROWS,
+    supports=lambda p: bits(p) == 4 and (bool(p.at_launch) or FEWEST_ROWS <= p.shape["m"] <= MOST_ROWS),
+    takes_size=takes_rows,
+    is_batch_invariant=always,
     has_room=has_room,
     start=start,
 )

@@ -6,7 +6,7 @@
 // of its 64 rows' weights in registers, exactly, and multiplies them straight from there, so that X is read from shared memory
 // once for 64 rows. Sums of 128 k are multiplied by their scale in float32. PARTS warpgroups take steps in turn, SPLIT blocks of
 // a cluster share k; what they have is added up in a fixed order.
-//   tile  m x 64 * BLOCKS
+//   tile  m x 64 * BLOCKS; with rows at launch there is room for 64, those behind the last are zeros
 //   block (128 * BLOCKS * PARTS + 32)
 //   grid  (tiles * SPLIT)
 #include "streamed_sm90_parameters.cuh"
@@ -115,7 +115,7 @@ __device__ __forceinline__ void put_sums(unsigned sums, const Sums& sum, unsigne
 #pragma unroll
   for (unsigned half = 0; half < 2; ++half) {
     const unsigned row = warp / 4 % BLOCKS * 64 + warp % 4 * 16 + first_row_of(lane) + half * 8, four = row / 4;
-    const unsigned local = sums + ((part * M + lane % 4 * 2) * PITCH + four / SPLIT * 4 + row % 4) * sizeof(float);
+    const unsigned local = sums + ((part * MOST_M + lane % 4 * 2) * PITCH + four / SPLIT * 4 + row % 4) * sizeof(float);
     const unsigned target = SPLIT == 1 ? local : mapa(local, four % SPLIT);
 #pragma unroll
     for (unsigned i = 0; i < SUMS / 2; ++i) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ void finish(const float* sums, const Share& share, Ha
     Pack<4> total = {};
 #pragma unroll
     for (unsigned part = 0; part < SPLIT * PARTS; ++part) {
-      const Pack<4> some = load_pack<4>(sums + (part * M + m) * PITCH + four * 4);
+      const Pack<4> some = load_pack<4>(sums + (part * MOST_M + m) * PITCH + four * 4);
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) total.lane[j] += some.lane[j] / UNIT;
     }
@@ -153,8 +153,8 @@ __device__ __forceinline__ void finish(const float* sums, const Share& share, Ha
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) __cluster_dims__(SPLIT, 1, 1) linear_quantized(
-    const Half* __restrict__, const Weight* __restrict__, const Half* __restrict__ S, Half* __restrict__ Y,
-    const __grid_constant__ TensorMap map_w, const __grid_constant__ TensorMap map_x) {
+    const Half* __restrict__, const Weight* __restrict__, const Half* __restrict__ S, Half* __restrict__ Y
+    SIZE_PARAMETER, const __grid_constant__ TensorMap map_w, const __grid_constant__ TensorMap map_x) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
   const unsigned start = (shared_address(dynamic) + 1023) / 1024 * 1024;

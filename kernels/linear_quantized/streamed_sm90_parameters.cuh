@@ -20,8 +20,13 @@
 #ifndef DEPTH
 #define DEPTH 32     // steps under way, at most
 #endif
+#ifdef M_AT_LAUNCH
+constexpr unsigned MOST_M = 64;   // rows of X that there is room for
+#else
+constexpr unsigned MOST_M = M;
+#endif
 // Rows of X with the zeros below them, which stand where a product has its columns; a thread's sums of a block's rows.
-constexpr unsigned COLUMNS = M <= 16 ? 16 : M <= 32 ? 32 : 64;
+constexpr unsigned COLUMNS = MOST_M <= 16 ? 16 : MOST_M <= 32 ? 32 : 64;
 constexpr unsigned SUMS = COLUMNS / 2;
 constexpr unsigned TILE_N = 64 * BLOCKS;
 constexpr unsigned LINE_BYTES = 128;   // of a row of W in a step, and of 64 k of a row of X: what the swizzle spans
@@ -33,7 +38,7 @@ constexpr unsigned MULTIPLYING = 128 * BLOCKS * PARTS, THREADS = MULTIPLYING + 3
 // Sums of a tile in shared memory, of a row of X after the other. A tile that is split has every SPLIT-th four columns of all
 // parts beside the ring; else all columns take the ring's place. Four floats more make writes free of bank conflicts.
 constexpr unsigned OWN = tw::ceil_div(unsigned{TILE_N}, unsigned{4 * SPLIT}) * 4, PITCH = OWN + 4;
-constexpr unsigned SUM_BYTES = SPLIT * PARTS * M * PITCH * 4, BESIDE = SPLIT == 1 ? 0 : SUM_BYTES;
+constexpr unsigned SUM_BYTES = SPLIT * PARTS * MOST_M * PITCH * 4, BESIDE = SPLIT == 1 ? 0 : SUM_BYTES;
 // Scales, and zero points, of the tile's rows beside the ring: an odd number of words each, so that those of eight rows lie in
 // different banks.
 constexpr unsigned OWN_GROUPS = GROUPS == 1 ? 1 : tw::ceil_div(STEPS, unsigned{SPLIT}) * STEP_GROUPS;

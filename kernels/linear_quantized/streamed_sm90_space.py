@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tilewright.kernels.gemm.tensor_half_sm90_space import ALIGNMENT, LINE_BYTES, MULTIPROCESSOR_BYTES, OTHER_BYTES
 from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
-from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
+from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS, bits, groups, has_zeros, takes_rows
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
-from tilewright.kernels.variant import hopper_variant
+from tilewright.kernels.variant import always, hopper_variant
 
 BLOCK_ROWS, WARPGROUP = 64, 128  # rows of W in a product, threads that make one
 MOST_COLUMNS = 64
@@ -19,7 +19,12 @@ OTHER_REGISTERS = 64  # of a thread, beside its sums: weights on their way, addr
 
 def columns(p: Problem) -> int:
     """Rows of X with the zeros below them: as many as a product has columns."""
-    return next((count for count in (16, 32) if count >= p.shape["m"]), MOST_COLUMNS)
+    return next((count for count in (16, 32) if count >= rows(p)), MOST_COLUMNS)
+
+
+def rows(p: Problem) -> int:
+    """Rows of X that there is room for: all that there may be, where their number comes with the launch."""
+    return MOST_ROWS if p.at_launch else p.shape["m"]
 
 
 def step_k(p: Problem) -> int:
@@ -49,7 +54,7 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 def sums_bytes(c: Values, p: Problem) -> int:
     """Bytes of the sums of a block's rows at the end, over all parts of a tile."""
-    return c.SPLIT * c.PARTS * p.shape["m"] * (ceil_div(tile_rows(c), 4 * c.SPLIT) * 4 + 4) * 4
+    return c.SPLIT * c.PARTS * rows(p) * (ceil_div(tile_rows(c), 4 * c.SPLIT) * 4 + 4) * 4
 
 
 def beside_bytes(c: Values, p: Problem) -> int:
@@ -126,10 +131,10 @@ def blocks_run_at_once(c: Values, p: Problem, d: Limits) -> bool:
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """As many warpgroups a multiprocessor as registers admit: for many rows of W side by side, else sharing k."""
-    is_narrow, rows = columns(p) < MOST_COLUMNS, ceil_div(p.shape["n"], BLOCK_ROWS)
-    if rows > d.multiprocessors:
+    is_narrow, tiles = columns(p) < MOST_COLUMNS, ceil_div(p.shape["n"], BLOCK_ROWS)
+    if tiles > d.multiprocessors:
         return {"BLOCKS": 2, "PARTS": min(2, steps(p))} if is_narrow else {"RESIDENT": 2}
-    split = next((s for s in (4, 2) if rows * s <= d.multiprocessors and steps(p) >= 4 * s), 1)
+    split = next((s for s in (4, 2) if tiles * s <= d.multiprocessors and steps(p) >= 4 * s), 1)
     return {"PARTS": min(4 if is_narrow else 2, steps(p)), "SPLIT": split}
 
 
@@ -158,6 +163,8 @@ STREAMED_SM90 = hopper_variant(
     ),
     static_shared_bytes=static_shared_bytes,
     tensor_maps=tensor_maps,
-    supports=lambda p: p.shape["m"] >= FEWEST_ROWS,
+    supports=lambda p: bool(p.at_launch) or p.shape["m"] >= FEWEST_ROWS,
+    takes_size=takes_rows,
+    is_batch_invariant=always,
     start=start,
 )

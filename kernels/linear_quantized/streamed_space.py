@@ -14,6 +14,7 @@ RESERVED_BYTES = 1024  # of shared memory, by the driver, of every block
 CLUSTERS_FROM = (9, 0)
 MOST_UNDIVIDED = 2  # eights of rows of X, which are never divided
 LARGE_X_BYTES, START_X_BYTES = 32 * 1024, 64 * 1024  # of a block
+DIVIDES = (1, 2, 4)
 ROUNDS = (*range(1, 9), 10, 12, 14, 16)
 SPARE = 0.25  # of the rows that blocks cover, which may lie behind the last of W
 STEP_REGISTERS, OTHER_REGISTERS = 32, 56  # of a thread: for a step's weights of one fragment, and beside sums
@@ -118,7 +119,12 @@ def stages_exist(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def rows_are_many(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether X has rows for all its parts, many where it is divided, and several where fragments share its terms."""
+    """Whether X has rows for all its parts, many where it is divided, and several where fragments share its terms.
+
+    Where their number comes with the launch: whether blocks of half as many would not do, or are not to be had.
+    """
+    if p.at_launch:
+        return DIVIDES[-1] == c.DIVIDE or p.shape["m"] > block_rows(c, p) // 2
     columns_of_all = ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
     is_divided = columns_of_all > MOST_UNDIVIDED and p.shape["m"] > FRAGMENT_COLUMNS * columns(c, p) * (c.DIVIDE - 1)
     return (c.DIVIDE == 1 or is_divided) and (c.ROWS == 1 or columns_of_all > 1)
@@ -126,19 +132,22 @@ def rows_are_many(c: Values, p: Problem, _d: Limits) -> bool:
 
 def x_is_large(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether half as many blocks would have much of X each: a cluster costs some microseconds."""
-    return c.SPLIT == 1 or ceil_div(steps(p), c.SPLIT // 2) * 2 * GROUP * p.shape["m"] > LARGE_X_BYTES * c.DIVIDE
+    rows = block_rows(c, p) * c.DIVIDE if p.at_launch else p.shape["m"]
+    return c.SPLIT == 1 or ceil_div(steps(p), c.SPLIT // 2) * 2 * GROUP * rows > LARGE_X_BYTES * c.DIVIDE
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
     """About 64 KB of X a block, one tile a multiprocessor where 16 warps suffice for it, eight warps where less do."""
-    x = steps(p) * 2 * GROUP * p.shape["m"]
+    divide = next((d for d in reversed(DIVIDES) if p.shape["m"] <= MOST_ROWS // d), 1) if p.at_launch else 1
+    x = steps(p) * 2 * GROUP * (MOST_ROWS // divide if p.at_launch else p.shape["m"])
     split = next((s for s in (1, 2, 4) if x <= s * START_X_BYTES), 8) if d.compute_capability >= CLUSTERS_FROM else 1
     share = ceil_div(ceil_div(p.shape["n"], FRAGMENT_ROWS) * split, d.multiprocessors)
     warps = next((w for w in (1, 2, 4, 8, 14, 16) if w >= share), 8)
     parts = next((w for w in (8, 4, 2) if w * warps <= 8 and steps(p) % (w * split) == 0), 1)
     unroll = 2 if bits(p) == 4 and steps(p) % (2 * parts * split) == 0 else 1
     rounds = 1 if share <= 16 else next((r for r in ROUNDS if r * warps >= share), ROUNDS[-1])
-    return {"WARPS_K": parts, "WARPS_N": warps, "UNROLL": unroll, "DEPTH": 3, "SPLIT": split, "ROUNDS": rounds}
+    own = {"DIVIDE": divide} if p.at_launch else {}
+    return own | {"WARPS_K": parts, "WARPS_N": warps, "UNROLL": unroll, "DEPTH": 3, "SPLIT": split, "ROUNDS": rounds}
 
 
 STREAMED = Variant(
@@ -153,7 +162,7 @@ STREAMED = Variant(
         choice("UNROLL", 1, 2, 4, doc="steps of 128 k in a pipeline stage"),
         choice("DEPTH", 2, 3, 4, doc="pipeline stages of a warp: one is multiplied while the others are loaded"),
         choice("SPLIT", 1, 2, 4, 8, doc="blocks of a cluster, which share k"),
-        choice("DIVIDE", 1, 2, 4, doc="parts into which rows of X are divided; each part reads W"),
+        choice("DIVIDE", *DIVIDES, doc="parts into which rows of X are divided; each part reads W"),
         choice("ROUNDS", *ROUNDS, doc="tiles that a block computes, one after the other"),
     ),
     constraints=(

@@ -104,6 +104,7 @@ def test_the_checked_call_is_longer_by_few_products_of_its_rows(first_use, tmp_p
 
 SMALL = ["--device", "cpu", "--shape", "24x40", "--dtype", "float32", "--largest", "16", "--seconds", "0.3"]
 SMALL += ["--table-seconds", "0.1", "--calls", "12", "--part", "tables", "--part", "rows", "--part", "at_launch"]
+SMALL += ["--kernel", "gemm"]
 
 
 @pytest.fixture
@@ -137,3 +138,13 @@ def test_slices_make_the_whole_document(families, monkeypatch, capsys, tmp_path)
     told = capsys.readouterr().out
     assert "1 families: at most" in told
     assert "trace float32" in told
+
+
+def test_every_kernel_with_an_open_axis_is_measured_once_for_each_shape(families):
+    others = families.launches.OTHERS
+    with_axes = {kernel.name for kernel in catalogue().kernels() if kernel.launch_axes}
+    assert with_axes - {"gemm", "linear"} == set(others)  # linear has the sources of gemm
+    heads = [families.tables.head(family) for family in families.launches.others(others, None)]
+    assert len({str(head) for head in heads}) == len(heads) == sum(map(len, others.values()))
+    of_one = families.launches.others({"gemv"}, ["bfloat16"])
+    assert [(family.kernel, family.dtype) for family in of_one] == [("gemv", "bfloat16")]

@@ -10,10 +10,15 @@ from test_every_kernel import served, some_problems
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.family import Family
 from tilewright.tuner.devices.cuda import driver
 from tilewright.tuner.devices.local import open_device
+from tilewright.tuner.runtime import quantise
 from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
+from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use import first_use
+from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 pytestmark = [
@@ -106,6 +111,45 @@ def operands(torch, kernel, size, dtype):
     return [x, w, y], torch.nn.functional.silu(gate) * up
 
 
+def pinned(tmp_path, kernel, configuration, shape, high, **stated):
+    """The launcher of a family whose only range has that configuration."""
+    runtime, declared = Runtime(answers=AnswerCache(tmp_path / "answers")), catalogue().get(kernel)
+    dtype, options = stated.pop("dtype"), stated
+    family = Family.of(declared, {"m": (1, high), **shape}, dtype, options)
+    ranges = Ranges([SizeRange(high, Choice(configuration, "table", "range"))])
+    runtime.families.pin({family: ranges}, gpu_place(0).slug)
+    return runtime.any_size(kernel, {**shape, **options}, dtype=dtype, largest=high)
+
+
+@pytest.mark.parametrize(
+    ("variant", "weights"), [("streamed_sm90", "int8"), ("streamed_sm90", "int4"), ("held", "int4")]
+)
+def test_few_rows_beside_quantised_weights_run_the_code_that_is_there(torch, tmp_path, variant, weights):
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("for Hopper")
+    kernel, shape = catalogue().get("linear_quantized"), {"n": 1024, "k": 2048}
+    smallest = Family.of(kernel, {"m": (1, 16), **shape}, "bfloat16", {"weights": weights}).at(1)
+    (start,) = kernel.space(smallest, gpu_place(0).limits, only=[variant]).defaults()
+    q = quantise(torch.randn(1024, 2048, device="cuda").bfloat16(), weights, group=128)
+    launch = pinned(tmp_path, "linear_quantized", start, shape, 64, dtype=q.dtype, **q.options)
+    exact = Runtime(answers=AnswerCache(tmp_path / "answers"))
+    for m in (1, 64, 9, 16, 17, 33):
+        x = torch.randn(m, 2048, device="cuda").bfloat16()
+        y, expected = (torch.full((m, 1024), torch.nan, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        exact.best("linear_quantized", m=m, **shape, dtype=q.dtype, **q.options)(x, q.W, q.S, expected)
+        torch.testing.assert_close(launch(x, q.W, q.S, y), expected, rtol=1e-2, atol=0.5)
+
+
+def test_transposed_matrices_of_any_width_run_the_code_that_is_there(torch, tmp_path, monkeypatch):
+    launch = Runtime(answers=AnswerCache(tmp_path / "answers")).best("gemv", n=384, trans_a=True)
+    launch.prepare("cuda:0")
+    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
+    x = torch.randn(384, device="cuda")
+    for m in (1, 33, 128, 4099, 8192, 20000):
+        a, y = torch.randn(384, m, device="cuda"), torch.full((m,), torch.nan, device="cuda")
+        torch.testing.assert_close(launch(a, x, y).double(), a.double().T @ x.double(), rtol=1e-4, atol=1e-3)
+
+
 FAMILIES = [
     ("gemm", "float32"),
     ("gemm", "bfloat16"),
@@ -124,11 +168,11 @@ def test_any_number_of_products_and_of_images_runs_the_code_that_is_there(torch,
         dtype: runtime.best("gemm", m=96, n=80, k=128, batch="1..64", dtype=dtype) for dtype in ("float32", "bfloat16")
     }
     image = {"height": 28, "width": 28, "channels": 32, "filters": 48, "kernel_h": 3, "kernel_w": 3, "padding": 1}
-    images = runtime.best("conv2d", **image)
-    for launch in (*products.values(), images):
+    layouts = {layout: runtime.best("conv2d", layout=layout, **image) for layout in ("nhwc", "nchw")}
+    for launch in (*products.values(), *layouts.values()):
         launch.prepare("cuda:0")
     monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
-    weights, bias = torch.randn(48, 3, 3, 32, device="cuda"), torch.randn(48, device="cuda")
+    weights, bias = torch.randn(48, 32, 3, 3, device="cuda"), torch.randn(48, device="cuda")
     for size in (1, 2, 17, 64, 100):
         for dtype, launch in products.items():
             a, b = (
@@ -137,13 +181,15 @@ def test_any_number_of_products_and_of_images_runs_the_code_that_is_there(torch,
             c = torch.full((size, 96, 80), torch.nan, device="cuda", dtype=a.dtype)
             bound = {"float32": 2e-4, "bfloat16": 0.3}[dtype]
             torch.testing.assert_close(launch(a, b, c).double(), a.double() @ b.double(), rtol=1e-2, atol=bound)
-        x, y = torch.randn(size, 28, 28, 32, device="cuda"), torch.full((size, 28, 28, 48), torch.nan, device="cuda")
-        of_pytorch = torch.nn.functional.conv2d(
-            x.double().permute(0, 3, 1, 2), weights.double().permute(0, 3, 1, 2), bias.double(), padding=1
-        )
-        torch.testing.assert_close(
-            images(x, weights, bias, y).double(), of_pytorch.permute(0, 2, 3, 1), rtol=1e-4, atol=1e-3
-        )
+        x = torch.randn(size, 32, 28, 28, device="cuda")
+        of_pytorch = torch.nn.functional.conv2d(x.double(), weights.double(), bias.double(), padding=1)
+        for layout, launch in layouts.items():
+            order = (0, 2, 3, 1) if layout == "nhwc" else (0, 1, 2, 3)
+            image_x, image_w = (one.permute(order).contiguous() for one in (x, weights))
+            expected = of_pytorch.permute(order)
+            y = torch.full(expected.shape, torch.nan, device="cuda")
+            found = launch(image_x, image_w, bias, y).double()
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), FAMILIES, ids=lambda one: one)

@@ -293,6 +293,7 @@ class Declaration:
     def _functions(self, inputs: str, answer: Sequence[str]) -> list[str]:
         lines = (["inputs=inputs,"] if inputs else []) + self._judges(answer)
         lines += [] if self._is_for_all else ["fault=fault,"]
+        lines += [f'arithmetic="{self._record["arithmetic"]}",'] if self._record.get("arithmetic") else []
         flags = self._record["flags"]
         lines += [f"flags=({', '.join(map(repr, flags))},),"] if flags else []
         shape = self._axes | {name: self._record["default"][name] for name in self._posed}

@@ -42,6 +42,15 @@ def between(best: Sequence[tuple[int, Configuration]], most: int) -> list[int]:
     return sorted({size for _, size in wide[:most]} - known)
 
 
+def behind(best: Sequence[tuple[int, Configuration]]) -> list[int]:
+    """The sizes one larger than those whose next neighbour has another best configuration.
+
+    Whole tiles tend to end at a size that was searched; behind it the same configuration needs one more of them.
+    """
+    known = {size for size, _ in best}
+    return sorted({below + 1 for (below, one), (_, other) in pairwise(best) if one != other} - known)
+
+
 def inside(low: int, high: int, count: int, seed: int) -> list[int]:
     """Both ends of a range, and `count` random sizes between them."""
     generator = random.Random(f"{seed} {low} {high}")

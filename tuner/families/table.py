@@ -19,7 +19,7 @@ class Table:
     """The ranges of a family on a device model, and the times that they rest on.
 
     `library_ms`: the time of `library` by size, where it has such a product. `verified`: the sizes at which each
-    range's configuration was verified with every kind of inputs, its ends and random ones.
+    range's configuration was verified, its ends and random ones: each kind of inputs at one of them, the first at all.
     """
 
     family: Family

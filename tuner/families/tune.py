@@ -18,11 +18,12 @@ from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.families.cover import MOST_RANGES, NoCoverError, Span, cover
 from tilewright.tuner.families.limits import NO_HOOKS, FamilyBudget, FamilyHooks, FamilyStoppedError
-from tilewright.tuner.families.representative import MOST, between, inside, spread
+from tilewright.tuner.families.representative import MOST, behind, between, inside, spread
 from tilewright.tuner.families.table import Measured, Table
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.loop.tune import tune
+from tilewright.tuner.outcome import KindsPart
 from tilewright.tuner.runtime.any_size.ranges import is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 
@@ -38,7 +39,10 @@ RANDOM_SIZES = 2
 MOST_COVERS = 8
 """Covers that are verified until one stands: each that falls has lost a configuration."""
 
-SEARCH_PLAN = MeasurementPlan(finalists=LEADERS, final_rounds=5)
+FEW_KINDS = KindsPart(0, 8)
+"""Of inputs that a search's winner is verified with: ranges are verified with all of them in the end."""
+
+SEARCH_PLAN = MeasurementPlan(finalists=LEADERS, final_rounds=5, kinds=FEW_KINDS)
 LIBRARY_SAMPLES = 7
 
 
@@ -66,12 +70,12 @@ def tune_family(
         job.search(size, budget, starts)
     job.measure(sizes)
     while len(sizes) < MOST:
-        best = [(size, job.measured.ranked(size)[0]) for size in sizes if job.measured.ranked(size)]
-        more = between(best, MOST - len(sizes))
+        more = between(job.best(sizes), MOST - len(sizes))
         if not more:
             break
         job.measure(more)
         sizes = sorted({*sizes, *more})
+    job.measure(behind(job.best(sizes)))
     spans, verified = job.settled()
     measured = job.measured
     served = {size for of_one in measured.times.values() for size in of_one}
@@ -157,6 +161,10 @@ class _Job:
         if self.hooks.should_stop():
             raise FamilyStoppedError(str(self.family))
 
+    def best(self, sizes: Sequence[int]) -> list[tuple[int, Configuration]]:
+        """Those of the sizes at which something was right, each with the fastest configuration."""
+        return [(size, ranked[0]) for size in sizes if (ranked := self.measured.ranked(size))]
+
     def measure(self, sizes: Sequence[int]) -> None:
         """The leaders of every size at these sizes, each verified there, and the library."""
         leaders = self._leaders()
@@ -196,27 +204,27 @@ class _Job:
 
     def _verified(self, spans: Sequence[Span]) -> tuple[dict[int, list[int]], set[Configuration]]:
         """The sizes at which each range was verified, and the configurations that were wrong at one."""
-        wanted: dict[int, list[tuple[int, Configuration]]] = {}
+        wanted: dict[int, list[tuple[Configuration, KindsPart]]] = {}
         verified: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
-            verified[number] = inside(span.low, span.high, RANDOM_SIZES, self.seed)
-            for size in verified[number]:
-                wanted.setdefault(size, []).append((number, span.configuration))
+            sizes = verified[number] = inside(span.low, span.high, RANDOM_SIZES, self.seed)
+            for place, size in enumerate(sizes):  # each kind of inputs at one of the sizes: the code is the same
+                wanted.setdefault(size, []).append((span.configuration, KindsPart(place, len(sizes))))
         fallen = {span.configuration for span in spans if not self._is_sound(span.configuration, span.low, span.high)}
         for size, some in sorted(wanted.items()):
-            left = [one for _, one in some if one not in fallen]
+            left = [one for one in some if one[0] not in fallen]
             fallen |= self._on_bench(size, partial(self._wrong_ones, left))
         return verified, fallen
 
-    def _wrong_ones(self, some: Sequence[Configuration], bench: Bench) -> set[Configuration]:
-        return {one for one in some if not self._is_right(bench, one)}
+    def _wrong_ones(self, some: Sequence[tuple[Configuration, KindsPart]], bench: Bench) -> set[Configuration]:
+        return {one for one, kinds in some if not self._is_right(bench, one, kinds)}
 
-    def _is_right(self, bench: Bench, configuration: Configuration) -> bool:
+    def _is_right(self, bench: Bench, configuration: Configuration, kinds: KindsPart) -> bool:
         if configuration in self.measured.barred:
             return False
         try:
             executable = bench.compile(configuration)
-            each = bench.verify_each_kind(executable) or (bench.verify(executable),)
+            each = bench.verify_each_kind(executable, kinds) or (bench.verify(executable),)
         except TrialFailure as failure:
             self.hooks.say(f"{configuration} failed its verification: {failure.outcome}")
             if failure.sticky:

@@ -14,7 +14,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, MeasurementPlan, evaluate_here
-from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Verification
+from tilewright.tuner.outcome import ALL_KINDS, L2, DeviceState, Evaluation, Executable, KindsPart, Verification
 
 
 class DeviceMemory(Protocol):
@@ -89,7 +89,11 @@ class Bench(ABC):
         """Starts a trial ahead of the end of the one before, where `compilers` are several; what waits for its end."""
         return partial(self.evaluate, configuration, ranking_l2, plan, incumbent_ms)
 
-    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:  # noqa: ARG002
+    def verify_each_kind(
+        self,
+        executable: Executable,  # noqa: ARG002
+        part: KindsPart = ALL_KINDS,  # noqa: ARG002
+    ) -> tuple[Verification, ...] | None:
         """One verification for each kind of inputs; None where there is one kind, or the result cannot be read."""
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import LARGEST, UNIT_ROUNDOFF, is_integer, sum_dtype
 from tilewright.kernels.kernel import Arrays, Kernel, Tensor
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.reference import Reference, close_to
+from tilewright.kernels.reference import Reference, close_to, computed
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import DRAWN_KINDS
 from tilewright.tuner.errors import OwnFunctionError, declared
@@ -116,7 +116,8 @@ def expected_of(kernel: Kernel, problem: Problem, arrays: Arrays, scalars: Mappi
             raise OwnFunctionError(kernel.name, "reference", f"it does not return {tensor.name}")
         reference, dtype = by_name[tensor.name], tensor.dtype_for(problem)
         if not isinstance(reference, Reference):
-            reference = close_to(np.asarray(reference), dtype, kernel.filtered_axes(problem))
+            judged = partial(computed, arithmetic=kernel.arithmetic) if kernel.arithmetic else close_to
+            reference = judged(np.asarray(reference), dtype, filtered_axes=kernel.filtered_axes(problem))
         shape = tuple(tensor.shape(problem))
         if reference.value.shape != shape:
             reason = f"{tensor.name} has the shape {shape}, and it returns {reference.value.shape}"
@@ -142,7 +143,8 @@ def expected_by(kernel: Kernel, problem: Problem, configuration: Configuration, 
     if kernel.check is not None:
         return Expected(kernel, problem, {}, outputs, f"by the kernel's own check, against {configuration}")
     axes = kernel.filtered_axes(problem)
-    references = {t.name: close_to(outputs[t.name], t.dtype_for(problem), axes) for t in kernel.outputs}
+    judged = partial(computed, arithmetic=kernel.arithmetic, filtered_axes=axes)
+    references = {t.name: judged(outputs[t.name], t.dtype_for(problem)) for t in kernel.outputs}
     return Expected(kernel, problem, references, verified=f"against the configuration {configuration}, not a reference")
 
 

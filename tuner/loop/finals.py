@@ -13,6 +13,7 @@ from tilewright.tuner.loop.bench import Bench
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, ContextLostError, MeasurementPlan
 from tilewright.tuner.loop.rounds import Contestant, Steadiness, once_more, play
 from tilewright.tuner.loop.verify import verify_configuration, verify_library_call
+from tilewright.tuner.outcome import KindsPart
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +96,9 @@ def finals(
     if steadiness is None:
         return None
     ranked = sorted((c for c in contestants if c.configuration is not None), key=lambda c: c.time_ms)
-    ranked = _verified(bench, ranked, fallen)
+    ranked = _verified(bench, ranked, fallen, plan.kinds)
     called = next((c for c in contestants if c.configuration is None), None)
-    library = None if called is None else _library_time(bench, called, ranked, fallen)
+    library = None if called is None else _library_time(bench, called, ranked, fallen, plan.kinds)
     return FinalsResult(
         finalists=_finalists(ranked),
         library=library,
@@ -150,12 +151,12 @@ def _enter(
     return contestants
 
 
-def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen) -> list[Contestant]:
-    """The contestants from the first that is right with every kind of inputs onwards."""
+def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen, kinds: KindsPart) -> list[Contestant]:
+    """The contestants from the first that is right with each of these kinds of inputs onwards."""
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:
-            verification = once_more(verify_configuration, bench, contestant.executable)
+            verification = once_more(verify_configuration, bench, contestant.executable, kinds)
         except TrialFailure as failure:
             fallen.add(contestant.configuration, failure)
             continue
@@ -181,7 +182,9 @@ def _finalists(ranked: list[Contestant]) -> tuple[Finalist, ...]:
     )
 
 
-def _library_time(bench: Bench, library: Contestant, ranked: list[Contestant], fallen: _Fallen) -> LibraryTime:
+def _library_time(
+    bench: Bench, library: Contestant, ranked: list[Contestant], fallen: _Fallen, kinds: KindsPart
+) -> LibraryTime:
     faster = True  # than nothing
     if ranked:
         _, interval = statistics.ratio_interval(library.rounds_ms, ranked[0].rounds_ms)
@@ -189,7 +192,7 @@ def _library_time(bench: Bench, library: Contestant, ranked: list[Contestant], f
     name, bound_ratio = None, None
     try:
         name = once_more(bench.library_name)
-        verification = once_more(verify_library_call, bench, library.executable)
+        verification = once_more(verify_library_call, bench, library.executable, kinds)
         bound_ratio = None if verification is None else verification.bound_ratio
     except TrialFailure as failure:
         fallen.add(None, failure)

@@ -12,10 +12,12 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.outcome import (
+    ALL_KINDS,
     L2,
     DeviceState,
     Evaluation,
     Executable,
+    KindsPart,
     Outcome,
     Resources,
     Timing,
@@ -43,6 +45,7 @@ class MeasurementPlan:
     side_samples: int = 3  # of the L2 state that does not rank
     limit_s: float = 5.0  # wall seconds of sampling after which no further sample is asked for
     finalists: int = 4
+    kinds: KindsPart = ALL_KINDS  # of inputs that the winner is verified with
     final_margin: float = 0.10  # farther behind the best trial than this is no finalist
     final_rounds: int = 11  # the 95 % interval then cuts one round from each end
     final_samples: int = 2  # per contestant and round

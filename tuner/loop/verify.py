@@ -14,7 +14,7 @@ from tilewright.kernels.kernel import Reference
 from tilewright.tuner.arrays import NONFINITE, SMALLEST
 from tilewright.tuner.line_kinds import SPECIAL, SPECIAL_2
 from tilewright.tuner.loop.bench import Bench
-from tilewright.tuner.outcome import Executable, Verification
+from tilewright.tuner.outcome import ALL_KINDS, Executable, KindsPart, Verification
 
 C_DEFAULT = 2.0
 """How many bounds an error may reach. Rounding errors of a sum of k terms grow like sqrt(k) (Higham and Mary 2019,
@@ -100,28 +100,24 @@ def _compare_integers(out: NDArray[Any], value: NDArray[Any]) -> Verification:
     return Verification(math.inf, places.size, where, got=int(out[where]), expected=int(value[where]))
 
 
-def verify_configuration(bench: Bench, executable: Executable) -> Verification:
-    """The worst over all kinds of inputs that the bench has; a configuration that may win passes all of them."""
-    return _worst_of_kinds(bench, executable) or bench.verify(executable)
+def verify_configuration(bench: Bench, executable: Executable, part: KindsPart = ALL_KINDS) -> Verification:
+    """The worst over these kinds of inputs; a configuration that may win passes all of them."""
+    verifications = bench.verify_each_kind(executable, part)
+    return bench.verify(executable) if verifications is None else reduce(worse, verifications)
 
 
-def verify_library_call(bench: Bench, executable: Executable) -> Verification | None:
-    """The worst over all kinds of inputs; None where the library's result cannot be read.
+def verify_library_call(bench: Bench, executable: Executable, part: KindsPart = ALL_KINDS) -> Verification | None:
+    """The worst over these kinds of inputs; None where the library's result cannot be read.
 
     Where it is wrong about infinities, NaN or the smallest numbers, it is a baseline all the same.
     """
-    verifications = bench.verify_each_kind(executable)
+    verifications = bench.verify_each_kind(executable, part)
     return None if verifications is None else reduce(worse, filter(speaks_for_library, verifications))
 
 
 def speaks_for_library(verification: Verification) -> bool:
     """Whether a library that fails this is wrong: not on what few libraries promise."""
     return verification.is_right or verification.inputs not in {NONFINITE, SMALLEST, SPECIAL, SPECIAL_2}
-
-
-def _worst_of_kinds(bench: Bench, executable: Executable) -> Verification | None:
-    verifications = bench.verify_each_kind(executable)
-    return None if verifications is None else reduce(worse, verifications)
 
 
 def _ratios(

@@ -80,6 +80,13 @@ class Plans:
             self._note(key, arguments, error)
             return self._pytorch(*arguments)
 
+    def direct_of_rows(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
+        """As `direct`, for row-major first arguments of any number of rows; None where the launch is for one number."""
+        if self._era != PROCESS.era or PROCESS.is_off:
+            return None
+        ours = self._by_layout.get(tuple([layout_key(one) for one in arguments]))
+        return ours.direct_of_rows(arguments) if isinstance(ours, TunedCall) else None
+
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
         """What a call that ran before does with another first argument that lies alike, the rest staying as it is.
 

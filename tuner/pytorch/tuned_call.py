@@ -103,21 +103,16 @@ class TunedCall:
             grown(arguments[place])
         return output
 
-    def direct(self, arguments: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
+    def direct(self, arguments: Sequence[Any]) -> Callable[[Tensor], Any] | None:
         """The call that was bound for these arguments, of which all but the first stay where they are; None for others.
 
         It looks at nothing: a replaced module has done so.
         """
-        bound, [output, *more] = self._bound, self._outputs
-        if bound is None or more or output.row_major is None or output.written is not None or not self._places:
+        found = self._ends(arguments)
+        if found is None or self._bound is None:
             return None
-        count = len(arguments)
-        held = (*arguments, None, *self._kept)
-        fixed = [0 if place in {0, count} else held[place].data_ptr() for place in self._places]
-        first, last = (self._places.index(place) if place in self._places else -1 for place in (0, count))
-        if min(first, last) < 0 or self._places.count(0) > 1:
-            return None
-        like, ordinal, scalars = output.row_major, self._ordinal, self._scalars[1]
+        fixed, first, last = found
+        bound, like, ordinal, scalars = self._bound, self._outputs[0].row_major, self._ordinal, self._scalars[1]
         empty, contiguous, device = torch.empty_like, torch.contiguous_format, torch.cuda.current_device
 
         def call(x: Tensor) -> Tensor:
@@ -130,6 +125,45 @@ class TunedCall:
             return y
 
         return call
+
+    def direct_of_rows(self, arguments: Sequence[Any]) -> Callable[[Tensor], Any] | None:
+        """As `direct`, for row-major first arguments of any number of rows of this length; None where there is none.
+
+        What it returns gives None where another GPU is the current one, or there are no rows.
+        """
+        found, [output, *_] = self._ends(arguments), self._outputs
+        of_size = getattr(self._bound, "of_size", None)
+        if found is None or of_size is None or output.shape[:-1] != arguments[0].shape[:-1]:
+            return None
+        fixed, first, last = found
+        columns, length, ordinal, scalars = output.shape[-1:], arguments[0].shape[-1], self._ordinal, self._scalars[1]
+        device = torch.cuda.current_device
+
+        def call(x: Tensor) -> Tensor | None:
+            rows = x.numel() // length
+            if not rows or (ordinal is not None and device() != ordinal):
+                return None
+            y = x.new_empty(x.shape[:-1] + columns)
+            addresses = fixed.copy()
+            addresses[first], addresses[last] = x.data_ptr(), y.data_ptr()
+            of_size(rows, tuple(addresses), y, scalars)
+            return y
+
+        return call
+
+    def _ends(self, arguments: Sequence[Any]) -> tuple[list[int], int, int] | None:
+        """The addresses of a bound launch, and the places of the first argument's and of the new output's among them.
+
+        None where there is no such launch, or another kind of output.
+        """
+        [output, *more] = self._outputs
+        if self._bound is None or more or output.row_major is None or output.written is not None or not self._places:
+            return None
+        count = len(arguments)
+        held = (*arguments, None, *self._kept)
+        fixed = [0 if place in {0, count} else held[place].data_ptr() for place in self._places]
+        first, last = (self._places.index(place) if place in self._places else -1 for place in (0, count))
+        return None if min(first, last) < 0 or self._places.count(0) > 1 else (fixed, first, last)
 
     def _launch(self, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
         posed = self._pose(output, *arguments)

@@ -47,7 +47,11 @@ class Warm:
             return None
         kind, dtype, shape, strides, device = self._input
         try:
-            if x.__class__ is not kind or x.dtype is not dtype or x.shape != shape or x.stride() != strides:
+            if strides is None:  # any number of rows
+                is_unlike = x.shape[-1] != shape[-1] or x.dim() != len(shape) or not x.is_contiguous()
+            else:
+                is_unlike = x.shape != shape or x.stride() != strides
+            if is_unlike or x.__class__ is not kind or x.dtype is not dtype:
                 return None
             for one, (known, address, own_dtype, own_strides) in zip(parameters, self._parameters, strict=True):
                 is_moved = one is not known or (one is not None and one.data_ptr() != address)
@@ -57,8 +61,8 @@ class Warm:
         except (TunerError, RuntimeError):  # an address, of which the long way warns, or a tensor without strides
             return None
 
-    def learn(self, call: Call, x: Tensor, parameters: Sequence[Tensor | None]) -> None:
-        """Keeps what this call, which has just been run, was decided to be.
+    def learn(self, call: Call, x: Tensor, parameters: Sequence[Tensor | None], *, any_rows: bool) -> None:
+        """Keeps what this call, which has just been run, was decided to be; `any_rows`: with as many as come.
 
         Its arguments begin with the input and what lies where the parameters do.
         """
@@ -68,8 +72,9 @@ class Warm:
         given = call.arguments
         begins = len(given) > len(parameters) and given[0] is x and x.layout is torch.strided
         if begins and all(_is_of(one, other) for one, other in zip(given[1:], parameters, strict=False)):
-            self._call = call.operator.plans.direct(*given)
-            self._input = type(x), x.dtype, x.shape, x.stride(), x.get_device()
+            of_rows = call.operator.plans.direct_of_rows(*given) if any_rows and x.is_contiguous() else None
+            self._call = of_rows or call.operator.plans.direct(*given)
+            self._input = type(x), x.dtype, x.shape, None if of_rows else x.stride(), x.get_device()
             self._parameters = [_look(one) for one in parameters]
             self._era = plans.era()
 

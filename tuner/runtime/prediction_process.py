@@ -11,7 +11,8 @@ import pickle
 import select
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -76,8 +77,35 @@ class PredictionProcess:
 
 
 PREDICTIONS = PredictionProcess()
-atexit.register(PREDICTIONS.close)
 """That of this process."""
+
+MOST_AT_ONCE = 8
+_AT_ONCE: list[PredictionProcess] = []
+_AT_ONCE_LOCK = ForkSafeLock()
+
+
+@atexit.register
+def close() -> None:
+    """Ends all of them."""
+    for one in (PREDICTIONS, *_AT_ONCE):
+        one.close()
+
+
+def answers_at_once(
+    kernel: Kernel, problems: Sequence[Problem], place: TargetDevice
+) -> dict[Problem, Mapping[str, Any] | None]:
+    """Predictions of several problems, each core's in a process of its own; none where there are too few cores."""
+    count = min(len(problems), (len(os.sched_getaffinity(0)) - 1) // 2, MOST_AT_ONCE)
+    if count < 2:
+        return {}
+    with _AT_ONCE_LOCK:
+        _AT_ONCE.extend(PredictionProcess() for _ in range(count - len(_AT_ONCE)))
+        with ThreadPoolExecutor(count) as threads:
+            found = [
+                threads.submit(_AT_ONCE[number % count].answer, kernel, problem, place)
+                for number, problem in enumerate(problems)
+            ]
+            return {problem: one.result() for problem, one in zip(problems, found, strict=True)}
 
 
 def predicted_here(kernel: Kernel, problem: Problem, place: TargetDevice) -> Mapping[str, Any] | None:

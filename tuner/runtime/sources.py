@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,7 +81,12 @@ class Sources:
         served = TableFolder(self._answers.folder / "tables")
         tables = TableSources(self._bundle, self.tables, served, self._service)
         self.families = Families(
-            self._known_for_all, tables.ranges, self.first_use, self._warn_untuned, only_tuned=only_tuned
+            self._known_for_all,
+            tables.ranges,
+            self.first_use,
+            self._warn_untuned,
+            self._predict_ahead,
+            only_tuned=only_tuned,
         )
         self._lock = ForkSafeLock()
         self._forget(())
@@ -132,6 +137,17 @@ class Sources:
         elif self._uses.is_withdrawn(kernel, problem, place, known):
             return None
         return replace(known, origin="shipped")
+
+    def _predict_ahead(self, kernel: Kernel, problems: Sequence[Problem], place: TargetDevice) -> None:
+        """Keeps what shipped records predict of these problems, several at once where there are cores for that."""
+        from tilewright.tuner.runtime.prediction_process import answers_at_once  # noqa: PLC0415 - seldom needed
+
+        if self._predictions is None or place.limits.compute_capability == NO_GPU:
+            return
+        missing = [one for one in problems if self._predicted_before(kernel, one, place) is None]
+        for problem, answer in answers_at_once(kernel, missing, place).items():
+            if answer is not None:
+                self._predictions.put(problem, place, answer)
 
     def _predicted_before(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         return None if self._predictions is None else self._predictions.get(kernel, problem, place)

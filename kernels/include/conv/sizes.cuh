@@ -72,10 +72,16 @@ constexpr unsigned OUT_W = (IMAGE_W + 2 * PADDING_W - DILATION_W * (KERNEL_W - 1
 #define SHAPE_K (TAPS * CHANNELS)
 #undef SHAPE_BATCH
 #define SHAPE_BATCH 1   // all images are one product
+#ifdef BATCH_AT_LAUNCH
+#define TRANS_A 0   // for where A lies as a matrix, which nobody asks: with rows at launch its distance of columns is not known
+#else
 #define TRANS_A (!IS_NHWC)
+#endif
 #define TRANS_B 1
 #include "common/product.cuh"
 #ifdef BATCH_AT_LAUNCH
+#undef TRANS_A
+#define TRANS_A (!IS_NHWC)
 #undef M
 #define M SHAPE_M
 #endif

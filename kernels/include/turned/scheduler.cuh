@@ -1,5 +1,6 @@
 // Which tiles each cluster of blocks takes: one, and then every so many-th; and which steps of a tile a block takes.
 #pragma once
+#include "common/moved_tile.cuh"
 #include "common/raster.cuh"
 #include "ptx/cluster.cuh"
 #include "turned/parameters.cuh"
@@ -47,6 +48,8 @@ struct Tile {
     grouped_raster<TEAM_M, TEAM_N, GROUP_M>(BATCH == 1 ? number : number % MATRIX_TILES, m, n);
     m += place.row * TILE_M;
     n += place.column * TILE_COLUMNS;
+    if (MOVES_TILES && !M_DIVIDES(TEAM_M)) m = moved_inside<TILE_M>(m, M);
+    if (MOVES_TILES && N % TEAM_N != 0) n = moved_inside<TILE_COLUMNS>(n, N);
   }
   __device__ __forceinline__ static unsigned first_step(unsigned portion) { return portion * STEPS / PORTIONS; }
 };

@@ -153,6 +153,18 @@ def test_parameters_keep_near_what_was_seen_and_starts_are_the_programs_own():
     ]
 
 
+def test_a_warps_part_of_a_tile_fits_its_registers():
+    configs = [{"values": {"M": 128, "N": 256, "K": 32}, "num_warps": 8}, {"values": {"M": 64, "N": 32, "K": 32}}]
+    row = {"constexprs": configs[0]["values"], "launch_options": {"num_warps": 8}}
+    parameters = tuned({"configs": configs}, row, [], "")
+    assert [one["expression"] for one in restrictions(parameters, configs)] == [
+        "c.M * c.N * c.K <= 4194304",
+        "c.M * c.N <= 4096 * c.num_warps",
+        "c.M * c.K <= 2048 * c.num_warps",
+        "c.N * c.K <= 4096 * c.num_warps",
+    ]
+
+
 def test_constants_are_written_as_python_has_them():
     assert constants_of({"a": True, "b": "relu", "c": None, "d": 4}) == {
         "a": "True",

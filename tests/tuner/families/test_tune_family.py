@@ -20,9 +20,10 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.families.cover import MOST_RANGES, NO_GAIN, NoCoverError, Span, cover, mean_loss, serving
 from tilewright.tuner.families.limits import FamilyBudget
-from tilewright.tuner.families.representative import between, inside, spread
+from tilewright.tuner.families.representative import behind, between, inside, spread
 from tilewright.tuner.families.table import Table
 from tilewright.tuner.families.tune import tune_family
+from tilewright.tuner.outcome import ALL_KINDS, KindsPart
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.tables import ranges_of
 from tilewright.tuner.runtime.host import host_place
@@ -128,6 +129,20 @@ def test_further_sizes_lie_between_neighbours_that_differ(best: list[tuple[int, 
         below = max(one for one in some if one[0] < size)
         above = min(one for one in some if one[0] > size)
         assert below[1] != above[1]
+
+
+def test_where_the_best_changes_the_size_behind_is_measured_too() -> None:
+    one, other = (Configuration("tiled", (("TILE", size),)) for size in (8, 16))
+    assert behind([(4, one), (64, one), (128, other), (256, one)]) == [65, 129]
+    assert behind([(4, one), (5, other)]) == []
+
+
+def test_a_range_sees_each_kind_of_inputs_at_one_of_its_sizes() -> None:
+    kinds = [f"kind {number}" for number in range(21)]
+    parts = [KindsPart(place, 4).of_all(kinds) for place in range(4)]
+    assert all(part[0] == kinds[0] and len(part) == 6 for part in parts)
+    assert {kind for part in parts for kind in part} == set(kinds)
+    assert ALL_KINDS.of_all(kinds) == tuple(kinds)
 
 
 SOME = [Configuration.of(f"v{i}", {"TILE": i}) for i in range(4)]

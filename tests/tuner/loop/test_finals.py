@@ -235,7 +235,7 @@ class BenchOfSeveralKinds(made.BenchWithLibrary):
         super().__init__(recording, **kwargs)
         self.wrong, self.library_ratio = wrong, library_ratio
 
-    def verify_each_kind(self, executable):
+    def verify_each_kind(self, executable, _part):
         if isinstance(executable, made.Exe):
             return None if self.library_ratio is None else (Verification(self.library_ratio, 0),)
         is_wrong = self._configuration_of[id(executable)][0] in self.wrong

@@ -17,10 +17,11 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.any_size.places import Places
-from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange
+from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange, guessed_at, is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, UntunedWarning
 from tilewright.tuner.runtime.runtime import Runtime
@@ -55,6 +56,45 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
         assert launched(launch, normal(m, K), b) < 1e-4
 
 
+def test_a_range_whose_own_prediction_fails_at_an_end_gets_the_nearest_that_does_not(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    place = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    runtime, linear = Runtime(answers=AnswerCache(tmp_path / "answers")), catalogue().get("linear")
+    family = Family.of(linear, {"m": (1, 8192), "n": 3072, "k": 768}, "float32")
+    found = runtime.families.ranges(linear, family, place)
+    assert {one.choice.match for one in found.ranges} == {"predicted"}
+    assert not recwarn.list
+    for low, one in zip((1, *(each.high + 1 for each in found.ranges)), found.ranges, strict=False):
+        assert is_sound_within(linear, family, place, one.choice, low, one.high)
+
+
+@pytest.mark.parametrize(
+    ("high", "sizes", "ends"), [(64, [1, 4, 16, 64], [2, 8, 32, 64]), (300, [16, 64, 128, 256], [32, 90, 181, 300])]
+)
+def test_what_few_rows_take_is_guessed_at_one_row_too(high: int, sizes: list[int], ends: list[int]) -> None:
+    family = Family.of(catalogue().get("gemm"), {"m": (1, high), "n": N, "k": K})
+    spans = zip([1, *(end + 1 for end in ends[:-1])], ends, strict=True)
+    assert guessed_at(family) == dict(zip(sizes, spans, strict=True))
+
+
+def test_a_range_takes_what_is_right_from_its_one_end_to_the_other() -> None:
+    """Tiles of few rows that several blocks share: of 8,192 rows there would be more than counters have room for."""
+    gemm, place = catalogue().get("gemm"), TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    family = Family.of(gemm, {"m": (1, 8192), "n": 3072, "k": 4096})
+    values = dict(gemm.variant("tensor3xtf32").space().default().values) | {"WARPS_M": 1, "WARPS_N": 1, "SPLIT_K": 4}
+    shared = Choice(Configuration.of("tensor3xtf32", values), "shipped", "predicted")
+    families = Families(
+        lambda _kernel, _problem, _place: shared,
+        lambda _kernel, _family, _place: None,
+        lambda _kernel, _problem, _place, _choice: None,
+        lambda _kernel, _family, _place: None,
+        lambda _kernel, _problems, _place: None,
+    )
+    found = families.ranges(gemm, family, place).ranges
+    assert [(one.high, one.choice.match) for one in found] == [(4096, "predicted"), (8192, "default")]
+
+
 def test_beyond_its_end_a_range_serves_what_it_is_right_for() -> None:
     gemm, place = catalogue().get("gemm"), TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
     family, names = Family.of(gemm, {"m": (1, 64), "n": 4096, "k": 4096}), ("tensor3xtf32", "tensor3xfp16_sm90")
@@ -81,17 +121,28 @@ def test_rows_that_a_kernel_does_not_take_are_refused(runtime: Runtime) -> None:
         launch(np.zeros((65, 128), np.float16), w, s, np.zeros((65, 24), np.float16))
 
 
-def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transposed_matrices_of_any_width_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, x = runtime.best("gemv", n=40, trans_a=True, device="cpu"), normal(40)
+    launch.prepare()
+    monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
+    for m in (33, 1, 500, 33, 9000):
+        a, y = normal(40, m), np.full(m, np.nan, np.float32)
+        np.testing.assert_allclose(launch(a, x, y), a.T.astype(np.float64) @ x, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_images_of_any_number_run_one_program(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     sizes = {"height": 9, "width": 7, "channels": 8, "filters": 12, "kernel_h": 3, "kernel_w": 3, "padding": 1}
-    launch, w, b = runtime.best("conv2d", **sizes, device="cpu"), normal(12, 3, 3, 8), normal(12)
+    launch, w, b = runtime.best("conv2d", **sizes, layout=layout, device="cpu"), normal(12, 3, 3, 8), normal(12)
+    given = (lambda one: one) if layout == "nhwc" else (lambda one: np.ascontiguousarray(np.moveaxis(one, 3, 1)))
     launch.prepare()
     monkeypatch.setattr("tilewright.tuner.devices.cpu.build.HostBuilder.program", None)
     for batch in (3, 1, 300, 17):
-        x, y = normal(batch, 9, 7, 8), np.full((batch, 9, 7, 12), np.nan, np.float32)
+        x, y = normal(batch, 9, 7, 8), given(np.full((batch, 9, 7, 12), np.nan, np.float32))
         padded, expected = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0))), b.astype(np.float64)
         for i, j in np.ndindex(3, 3):
             expected = expected + padded[:, i : i + 9, j : j + 7] @ w[:, i, j].T
-        np.testing.assert_allclose(launch(x, w, b, y), expected, atol=1e-4)
+        np.testing.assert_allclose(launch(given(x), given(w), b, y), given(expected), atol=1e-4)
 
 
 def test_no_rows_are_nothing_to_launch(runtime: Runtime) -> None:

@@ -19,7 +19,7 @@ from tilewright.tuner.runtime import Runtime, UntunedWarning
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
 from tilewright.tuner.runtime.launcher import place_of
-from tilewright.tuner.runtime.prediction_process import PREDICTIONS, PredictionProcess
+from tilewright.tuner.runtime.prediction_process import PREDICTIONS, PredictionProcess, answers_at_once, close
 from tilewright.tuner.runtime.runtime import default_runtime
 from tilewright.tuner.runtime.shipped import shipped_answer
 
@@ -127,6 +127,17 @@ def test_a_search_beside_the_program_finds_what_choosing_does(answers, tmp_path,
     found = runtime.choose(GEMM, NEVER_MEASURED, H200)
     assert (found.configuration, found.match) == (here.configuration, here.match)
     assert Runtime(answers=answers).is_known(GEMM, NEVER_MEASURED, H200)  # from the disk
+
+
+def test_several_predictions_come_from_as_many_processes(monkeypatch, request):
+    problems = [GEMM.problem({"m": m, "n": 1536, "k": 640}) for m in (100, 900, 3000)]
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(3))
+    assert answers_at_once(GEMM, problems, H200) == {}  # one process would be no quicker
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(5))
+    request.addfinalizer(close)
+    found = answers_at_once(GEMM, problems, H200)
+    expected = {problem: shipped_answer(GEMM, problem, H200)["configuration"] for problem in problems}
+    assert {problem: answer["configuration"] for problem, answer in found.items()} == expected
 
 
 def test_predictions_come_from_another_process_and_survive_its_end(monkeypatch):

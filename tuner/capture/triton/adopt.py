@@ -20,6 +20,7 @@ from tilewright.kernels.triton import ELEMENTS
 from tilewright.tuner.adopt.adopt import Adopted
 from tilewright.tuner.adopt.script.contents import described
 from tilewright.tuner.capture.capture import Capture, CaptureError
+from tilewright.tuner.capture.triton.arithmetic import arithmetic_of
 from tilewright.tuner.capture.triton.contents import contents_of
 from tilewright.tuner.capture.triton.declaration import TritonDeclaration, dtype_of_problem
 from tilewright.tuner.capture.triton.heuristics import heuristic_text
@@ -91,6 +92,7 @@ class _Record:
         found = [self._argument(name) for name in launches.passed]
         arguments, answer = [argument for argument, _ in found], [file for _, file in found]
         constants = self._constants()
+        dtypes = [one["dtype"] for one in arguments if one["kind"] == "tensor"]
         own = starts(launches.parameters, configs)
         self._note(keeps=any(answer), has_starts=len(own) > 1)
         return {
@@ -107,6 +109,7 @@ class _Record:
             "default": {one.name: one.number(one.default) for one in launches.parameters},
             "restrictions": restrictions(launches.parameters, configs),
             "dtypes": [dtype_of_problem(arguments)],
+            "arithmetic": arithmetic_of(self._row["source"], dtypes, self._row["constexprs"]),
             "grid": [],
             "grid_texts": self._grid(),
             "block": [],

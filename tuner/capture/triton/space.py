@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ SMALLEST_TILE = 16
 
 MOST_WARPS = 32
 GROWTH = 4
-"""Tiles are proposed up to so many times the largest that was seen, of all and of a warp: larger ones spill."""
+"""Tiles are proposed up to so many times the largest that was seen, of all and of a warp."""
+
+WARP_ELEMENTS = 4096
+"""Of a warp's part up to so many, unless more were seen: 128 registers of each thread, which has 255. Tiles that spill
+are slow, and their compilation takes minutes."""
 
 TAKEN = {"get", "items", "keys", "values", "variant"}
 """Names that a configuration is read by."""
@@ -143,22 +148,19 @@ def restrictions(parameters: Sequence[Tuned], configs: Sequence[Mapping[str, Any
     sides = [one for one in parameters if one.is_plain and one.triton_name not in OPTIONS and min(one.seen) >= SMALLEST_TILE]  # fmt: skip  # noqa: E501
     if not sides:
         return []
-    product = " * ".join(one.expression for one in sides)
     names = [one.triton_name for one in sides]
     seen = [{one.triton_name: one.default for one in parameters}]
     seen += [{**seen[0], **one["values"], **{o: one[o] for o in OPTIONS if o in one}} for one in configs]
-    tiles = [math.prod(one[name] for name in names) for one in seen]
-    of_warp = max(tile // one.get("num_warps", WARPS) for tile, one in zip(tiles, seen, strict=True))
-    return [
-        {
-            "name": f"a tile at most {GROWTH} times the largest seen",
-            "expression": f"{product} <= {GROWTH * max(tiles)}",
-        },
-        {
-            "name": f"a warp's part of a tile at most {GROWTH} times the largest seen",
-            "expression": f"{product} <= {GROWTH * of_warp} * c.num_warps",
-        },
-    ]
+    most = GROWTH * max(math.prod(one[name] for name in names) for one in seen)
+    product = " * ".join(one.expression for one in sides)
+    found = [{"name": f"a tile at most {GROWTH} times the largest seen", "expression": f"{product} <= {most}"}]
+    for part in itertools.combinations(sides, min(2, len(sides))):
+        of_warp = max(math.prod(row[one.triton_name] for one in part) // row.get("num_warps", WARPS) for row in seen)
+        most = max(of_warp, min(GROWTH * of_warp, WARP_ELEMENTS))
+        product = " * ".join(one.expression for one in part)
+        name = f"a warp's part of {' by '.join(one.name for one in part)} that fits its registers"
+        found.append({"name": name, "expression": f"{product} <= {most} * c.num_warps"})
+    return found
 
 
 def starts(parameters: Sequence[Tuned], configs: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:

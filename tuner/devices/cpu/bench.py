@@ -32,7 +32,7 @@ from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, TunerError, 
 from tilewright.tuner.line_kinds import SHARED, bound_width, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, expected_of, untrusted
 from tilewright.tuner.loop.verify import worse
-from tilewright.tuner.outcome import L2, Executable, Resources, Verification
+from tilewright.tuner.outcome import ALL_KINDS, L2, Executable, KindsPart, Resources, Verification
 
 _MIN_SAMPLE_S = 1e-3
 """Shorter kernels are repeated inside a sample: the clock costs 0.2 to 0.5 us a reading."""
@@ -116,11 +116,11 @@ class CpuBench(Bench):
         kind = next(kind for kind in self._turns if self._case(kind).counts(kind))
         return self._verify_with(kind, _program(executable))
 
-    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
+    def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
         """One for each kind of inputs; the library's call writes its result nowhere that could be read."""
         if isinstance(executable, LibraryCall):
             return None
-        first, *others = (kind for kind in self._kinds if self._case(kind).counts(kind))
+        first, *others = (kind for kind in part.of_all(self._kinds) if self._case(kind).counts(kind))
         repeated = self._verify_with(first, _program(executable), _REPEATED_S)
         return repeated, *(self._verify_with(kind, _program(executable)) for kind in others)
 

@@ -30,7 +30,7 @@ from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, Librar
 from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
 from tilewright.tuner.loop.verify import library_widening, worse
-from tilewright.tuner.outcome import L2, DeviceState, Executable, Outcome, Resources, Verification
+from tilewright.tuner.outcome import ALL_KINDS, L2, DeviceState, Executable, KindsPart, Outcome, Resources, Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
@@ -194,12 +194,12 @@ class CudaBench(Bench):
         """The same with the inputs that are timed, for the library's calls: it has algorithms of its own."""
         return self._verify_with(self.arrays.kinds[0], _mine(executable))
 
-    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
+    def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
         """One for each kind of inputs; None of a library's call whose result is not the kernel's."""
         if not _mine(executable).is_comparable:
             return None
         mine, verifications = _mine(executable), list[Verification]()
-        for kind in self.arrays.kinds:
+        for kind in part.of_all(self.arrays.kinds):
             if self._is_fair(kind, mine):
                 verification = self._verify_with(kind, mine)
                 verifications.append(verification if verifications else self._repeated(mine, verification))

@@ -19,7 +19,16 @@ from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.isolated.child import LoadedExecutable
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.measure import DEFAULT_PLAN, Clock, MeasurementPlan
-from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
+from tilewright.tuner.outcome import (
+    ALL_KINDS,
+    L2,
+    DeviceState,
+    Evaluation,
+    Executable,
+    KindsPart,
+    Resources,
+    Verification,
+)
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.isolated.process import DeviceProcess
@@ -111,9 +120,10 @@ class IsolatedBench(Bench):
         verification: Verification = self._device.call("verify", self._loaded(executable))
         return verification
 
-    def verify_each_kind(self, executable: Executable) -> tuple[Verification, ...] | None:
+    def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
         """In the child; TrialFailure(TIMED_OUT) after the deadline."""
-        verifications: tuple[Verification, ...] | None = self._device.call("verify_each_kind", self._loaded(executable))
+        number = self._loaded(executable)
+        verifications: tuple[Verification, ...] | None = self._device.call("verify_each_kind", number, part)
         return verifications
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:

@@ -17,7 +17,7 @@ from tilewright.tuner.compile.compilation import Compiled
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan, evaluate_here
-from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, Resources, Verification
+from tilewright.tuner.outcome import L2, DeviceState, Evaluation, Executable, KindsPart, Resources, Verification
 
 ChildMessage = tuple[Literal["done", "broken", "failed", "error", "unexpected", "step"], Any]
 """A message of the child: the answer to a call, or before it the step that begins. "broken": done, but the context is
@@ -135,9 +135,9 @@ class _Session:
         bench, executable = self._executables[number]
         return bench.verify(executable)
 
-    def verify_each_kind(self, number: int) -> tuple[Verification, ...] | None:
+    def verify_each_kind(self, number: int, part: KindsPart) -> tuple[Verification, ...] | None:
         bench, executable = self._executables[number]
-        return bench.verify_each_kind(executable)
+        return bench.verify_each_kind(executable, part)
 
     def sample(self, number: int, l2: L2, count: int) -> list[float]:
         bench, executable = self._executables[number]

@@ -96,6 +96,12 @@ class FamilyLaunches:
             return
         self.loaded().pack(packed, address, stream)
 
+    def load(self, size: int, ordinal: int) -> None:
+        """Compiles and loads what serves that size on that GPU; launches nothing. Raises LaunchError."""
+        with pushed(primary(ordinal)):
+            loaded = self.loaded()
+            loaded.kernel_of(loaded.ranges.number(min(size, loaded.ranges.end)))
+
     def prepare(self, ordinal: int) -> None:
         """Compiles and loads all ranges for that GPU, computes grids, and makes the default stream's workspace."""
         if current_ordinal() == ordinal:

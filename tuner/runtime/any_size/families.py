@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, guessed, is_sound_within
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, guessed_at, is_sound_within
 from tilewright.tuner.runtime.any_size.shortage import within_limit
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice
 from tilewright.tuner.runtime.errors import UntunedWarning, warn
@@ -43,10 +44,12 @@ class Families:
         table: Callable[[Kernel, Family, TargetDevice], Ranges | None],
         first_use: Callable[[Kernel, Problem, TargetDevice, Choice], FirstUse | None],
         untuned: Callable[[Kernel, Family, TargetDevice], None],
+        predict_ahead: Callable[[Kernel, Sequence[Problem], TargetDevice], None],
         *,
         only_tuned: bool = False,
     ) -> None:
         self._known, self._table, self._first_use, self._untuned = known, table, first_use, untuned
+        self._predict_ahead = predict_ahead
         self._only_tuned = only_tuned
         self._kept: dict[tuple[str, str], InUse] = {}
         self._pinned: dict[tuple[str, str], Ranges] = {}
@@ -99,30 +102,33 @@ class Families:
             self._kept = {}
 
     def _guessed(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges:
-        default: list[Choice] = []
+        """One predicted configuration for all sizes where rows must not depend on their number, else one a range.
 
-        def known(size: int) -> Choice | None:
-            for problem in (family.exact(size), family.at(size)):
-                choice = self._known(kernel, problem, place)
-                if (
-                    choice is not None
-                    and family.admits(kernel, choice.configuration)
-                    and is_sound_within(kernel, family, place, choice, family.low, family.high)
-                ):
-                    return choice
-            return None
-
-        def choose(size: int) -> Choice:
-            choice = known(size)
-            if choice is None and not default:
-                default.append(self.default(kernel, family, place))
-            return choice or default[0]
-
+        A range whose own is not right at both its ends gets that of the nearest range that is, or else the default.
+        """
+        spans = guessed_at(family)
         if family.batch_invariant:  # one order of sums for all sizes
-            choice = next(filter(None, map(known, USUAL_SIZES)), None) or choose(family.high)
-            ranges = Ranges([SizeRange(family.high, choice)])
+            choices = {size: self._predicted(kernel, family, place, size) for size in USUAL_SIZES}
+            spans = {USUAL_SIZES[0]: (family.low, family.high)}
         else:
-            ranges = guessed(family, choose)
-        if default:
+            self._predict_ahead(kernel, [family.at(size) for size in spans], place)
+            choices = {size: self._predicted(kernel, family, place, size) for size in spans}
+
+        def chosen(size: int, low: int, high: int) -> Choice | None:
+            nearest = sorted(choices, key=lambda other: abs(math.log(other / size)))
+            found = (choice for other in nearest if (choice := choices[other]) is not None)
+            return next((one for one in found if is_sound_within(kernel, family, place, one, low, high)), None)
+
+        of_ranges = {high: chosen(size, low, high) for size, (low, high) in spans.items()}
+        if None in of_ranges.values():
+            default = self.default(kernel, family, place)
+            of_ranges = {high: choice or default for high, choice in of_ranges.items()}
             self._untuned(kernel, family, place)
-        return ranges
+        return Ranges([SizeRange(high, choice) for high, choice in of_ranges.items() if choice])
+
+    def _predicted(self, kernel: Kernel, family: Family, place: TargetDevice, size: int) -> Choice | None:
+        for problem in (family.exact(size), family.at(size)):
+            choice = self._known(kernel, problem, place)
+            if choice is not None and family.admits(kernel, choice.configuration):
+                return choice
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol
@@ -51,8 +52,12 @@ class BoundSize:
 
     def __call__(self, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...] = ()) -> None:
         """Launches on the stream that `array`, any of them, is worked on. Raises LaunchError."""
-        if self._size:
-            call = SizedCall(self._size, addresses, scalars or self._scalars, self._plan.stream(array))
+        self.of_size(self._size, addresses, array, scalars)
+
+    def of_size(self, size: int, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...]) -> None:
+        """The same of another size. Raises LaunchError."""
+        if size:
+            call = SizedCall(size, addresses, scalars or self._scalars, self._plan.stream(array))
             self._plan.launch(call, self._plan.ordinal)
 
 
@@ -93,6 +98,14 @@ class AnySizeLauncher:
             arrays, numbers = given_arrays(self.kernel, self._tensors, arrays, named)
             scalars = self.scalars(**numbers)
         packed, arrays = self._unpacked(arrays)
+        plan, size, addresses = self._located(arrays)
+        if size:
+            handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
+            plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
+        return self._written(arrays)
+
+    def _located(self, arrays: Sequence[Any]) -> tuple[_Plan, int, list[int]]:
+        """The plan for arrays that lie so, which other sizes share, their size and addresses. Raises LaunchError."""
         addresses, layout, size = [], [], -1
         for array, axis, rank in zip(arrays, self._axes, self._ranks, strict=True):
             reader = READERS[type(array)]
@@ -112,10 +125,7 @@ class AnySizeLauncher:
         if plan is None:
             plan, size = self._planned(arrays, tuple(layout))
             addresses = [READERS[type(array)].read(array)[0] for array in arrays]
-        if size:
-            handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
-            plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
-        return self._written(arrays)
+        return plan, size, addresses
 
     def scalars(self, **numbers: float) -> tuple[float, ...]:
         """Every scalar in the declared order, those that are not given at their defaults; raises ArgumentError."""
@@ -123,7 +133,7 @@ class AnySizeLauncher:
 
     def bind(self, *arrays: Any, is_fresh: bool, **numbers: float) -> BoundSize:  # noqa: ARG002 - as a Launcher's
         """The launch on arrays that lie as these do, which may then be given as addresses alone. Raises LaunchError."""
-        plan, size = self._planned(arrays, None)
+        plan, size, _ = self._located(arrays)
         return BoundSize(plan, size, self.scalars(**numbers))
 
     def choice(self, *arrays: Any) -> Choice:
@@ -134,6 +144,18 @@ class AnySizeLauncher:
         where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
         found = self._source.ranges(self.kernel, self.family, place_of(device_or_default(where or self.device)))
         return found.ranges[found.number(self._size_of(layouts))].choice
+
+    def load_for(self, *arrays: Any) -> None:
+        """Compiles and loads on their GPU what serves such arrays; launches nothing. Raises LaunchError."""
+        readers = [READERS[type(array)] for array in arrays]
+        layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
+        kind, ordinal = arguments.one_place(self.kernel, layouts)
+        size = self._size_of(layouts)
+        with suppress(InvalidProblemError):  # what no family has is launched by its size alone
+            problem, _ = self._posed(layouts, size, None)
+            launches = self._launches(self._family_of(problem), self.device or kind)
+            if isinstance(launches, FamilyLaunches):
+                launches.load(size, ordinal or 0)
 
     def prepare(self, device: str | None = None) -> None:
         """Compiles and loads for row-major arrays on that device, and computes every grid within the family's range.

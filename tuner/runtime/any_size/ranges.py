@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
@@ -15,6 +15,9 @@ from tilewright.tuner.runtime.errors import LaunchError
 
 GUESSED_AT = (16, 64, 128, 256, 512, 1024, 2048, 8192)
 """Sizes at which configurations are predicted where no table is known: at most so many modules are loaded."""
+
+GUESSED_AT_FEW = (1, 4, 16, 64, 256)
+"""The same for families of no larger sizes, such as those of few rows or of images: one alone is a usual size there."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,16 @@ class Ranges:
         return Ranges(changed, joins=False)
 
 
-def guessed(family: Family, choose: Callable[[int], Choice]) -> Ranges:
-    """Ranges around a few sizes, each with what `choose` says there; they meet at the geometric means of neighbours."""
-    sizes = [size for size in GUESSED_AT if size <= family.high] or [family.high]
+def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
+    """By each size at which a configuration is predicted the ends of its range.
+
+    Ranges meet at the geometric means of their sizes.
+    """
+    usual = GUESSED_AT if family.high > GUESSED_AT_FEW[-1] else GUESSED_AT_FEW
+    sizes = [size for size in usual if size <= family.high]
     ends = [*(isqrt(below * above) for below, above in pairwise(sizes)), max(family.high, sizes[-1])]
-    return Ranges([SizeRange(end, choose(size)) for end, size in zip(ends, sizes, strict=True)])
+    starts = [family.low, *(end + 1 for end in ends[:-1])]
+    return {size: (low, high) for size, low, high in zip(sizes, starts, ends, strict=True)}
 
 
 def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:

@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator as a source of scratch memory: counted there, in a pool of its own."""
+"""PyTorch's caching allocator as a source of scratch memory: counted there, in pools of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from tilewright.tuner.runtime.contexts import current_handle, primary
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
+_SMALL_BYTES = 1 << 20
+"""PyTorch cuts allocations up to this size out of segments of 2 MiB."""
+
 
 class PyTorchPool:
     """Memory of PyTorch's on one GPU, whose primary context is current whenever this is used.
@@ -22,8 +25,8 @@ class PyTorchPool:
 
     def __init__(self, torch: Any, ordinal: int) -> None:
         self._torch, self._ordinal = torch, ordinal
-        self._pool: Any = None
-        self._held: set[int] = set()
+        self._small: Any = None
+        self._pools: dict[int, Any] = {}
         self._lock = ForkSafeLock()
         stream = ctypes.c_void_p()
         call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
@@ -34,26 +37,32 @@ class PyTorchPool:
         cuda = self._torch.cuda
         try:
             with self._lock, cuda.device(self._ordinal):
-                has_pools = hasattr(cuda, "MemPool") and cuda.get_allocator_backend() == "native"
-                if not has_pools:
-                    return self._allocated(size_bytes)
-                self._pool = self._pool or cuda.MemPool()
-                with cuda.use_mem_pool(self._pool, self._ordinal):
-                    return self._allocated(size_bytes)
+                if not hasattr(cuda, "MemPool") or cuda.get_allocator_backend() != "native":
+                    return self._allocated(size_bytes, None)
+                pool = self._pool_for(size_bytes)
+                with cuda.use_mem_pool(pool, self._ordinal):
+                    return self._allocated(size_bytes, pool)
         except cuda.OutOfMemoryError as error:
             raise MemoryError(str(error).partition(".")[0]) from error
 
     def give_back(self, address: int) -> None:
-        """Gives the bytes back to PyTorch, and with the last of them the pool to the GPU; nothing may run on them."""
+        """Gives the bytes back to PyTorch; nothing may run on them."""
         with self._lock:
             self._torch.cuda.caching_allocator_delete(address)
-            self._held.discard(address)
-            if not self._held:
-                self._pool = None
+            pool = self._pools.pop(address)
+            if pool is self._small and pool not in self._pools.values():
+                self._small = None
 
-    def _allocated(self, size_bytes: int) -> int:
+    def _pool_for(self, size_bytes: int) -> Any:
+        """A new pool for a large allocation: PyTorch frees memory of a pool only when nothing lies in it any more."""
+        if size_bytes > _SMALL_BYTES:
+            return self._torch.cuda.MemPool()
+        self._small = self._small or self._torch.cuda.MemPool()
+        return self._small
+
+    def _allocated(self, size_bytes: int, pool: Any) -> int:
         address = int(self._torch.cuda.caching_allocator_alloc(size_bytes, self._ordinal, self._stream))
-        self._held.add(address)
+        self._pools[address] = pool
         return address
 
 

@@ -19,6 +19,10 @@ Use = tuple[int, int]
 """A stream's id and 0, or a captured stream's handle and the id of its graph."""
 
 
+_DEFAULT, _DEFAULT_USE = frozenset({0, LEGACY_STREAM}), (-1, 0)
+"""A context's default stream, which ends with it and is never captured. The driver takes microseconds to say its id."""
+
+
 class Workspaces:
     """Device memory of one size in the current context, zero before its first use."""
 
@@ -54,6 +58,8 @@ def without_graphs(by_use: dict[Use, Scratch]) -> list[Scratch]:
 
 def use_of(stream: int) -> Use:
     """The stream by its id, which is never used again; while it is captured, its handle and the graph's id."""
+    if stream in _DEFAULT:
+        return _DEFAULT_USE
     capture = capture_id(stream)
     if capture:
         return stream, capture
@@ -65,7 +71,7 @@ def use_of(stream: int) -> Use:
 
 def capture_id(stream: int) -> int:
     """The id of the graph that the stream is being captured into, 0 for none; the default stream cannot be."""
-    if stream in {0, LEGACY_STREAM}:
+    if stream in _DEFAULT:
         return 0
     status, number = ctypes.c_int(), ctypes.c_ulonglong()
     question = ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None

@@ -129,6 +129,25 @@ def test_split_rows_count_in_one_workspace_whatever_their_number(
         np.testing.assert_allclose(launch(a, x, y), a.astype(np.float64) @ x, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("values", [{}, {"COLUMN_THREADS": 8, "SLICES": 16, "UNROLL": 2, "SPLIT": 4}])
+def test_transposed_rows_of_any_length_are_read_by_vectors_or_one_by_one(dtype: str, values: dict[str, int]) -> None:
+    device, gemv, programs = CpuDevice(), catalogue().get("gemv"), set()
+    columns, options = gemv.variant("columns"), {"trans_a": True}
+    values = dict(columns.space().default().values) | {"VECTOR_WIDTH": 8 if dtype == "bfloat16" else 4} | values
+    for m in (1, 65, 128):  # the length of a stored row
+        problem = posed("gemv", m, dtype, **options)
+        bench = device.bench(gemv, problem, seed=m)
+        try:
+            program = bench.compile(Configuration.of("columns", values))
+            programs.add(program.path)
+            assert bench.verify(program).is_right
+        finally:
+            bench.close()
+        assert [one.name for one in gemv.usable_variants(problem, HOPPER)] == ["naive", "columns"]
+    assert len(programs) == 1
+
+
 def quantised(m: int, weights: str = "int8", group: str = "128") -> Problem:
     """Few rows beside weights of 8 or 4 bits, whose number comes with the launch."""
     kernel = catalogue().get("linear_quantized")
@@ -180,6 +199,36 @@ def test_blocks_that_stream_weights_take_a_part_of_sixty_four_rows(divide: int, 
     assert all(streamed.admits(problem, HOPPER) for problem in problems)
 
 
+@pytest.mark.parametrize(("m", "divide"), [(1, 4), (16, 4), (17, 2), (64, 1)])
+def test_streamed_weights_begin_with_room_for_little_more_than_the_rows(m: int, divide: int) -> None:
+    kernel = catalogue().get("linear_quantized")
+    problem = kernel.with_size_at_launch(kernel.problem({"m": m, "n": 4096, "k": 4096}, "bfloat16"), "m")
+    (start,) = kernel.space(problem, HOPPER, only=["streamed"]).defaults()
+    assert start.values["DIVIDE"] == divide
+    assert all(kernel.variant("streamed").is_sound(start.values, problem.with_size("m", n), HOPPER) for n in (1, 64))
+
+
+@pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(
+    ("variant", "weights", "blocks"), [("streamed_sm90", "int8", [1, 1, 1, 1]), ("held", "int4", [1, 1, 2, 4])]
+)
+def test_blocks_have_room_for_sixty_four_rows_or_take_sixteen_each(
+    variant: str, weights: str, blocks: list[int]
+) -> None:
+    kernel = catalogue().get("linear_quantized")
+    shape = {"m": 1, "n": 512, "k": 1024}
+    smallest = kernel.with_size_at_launch(kernel.problem(shape, "bfloat16", {"weights": weights}), "m")
+    problems, declared = [smallest.with_size("m", m) for m in (1, 16, 17, 64)], kernel.variant(variant)
+    (configuration,) = kernel.space(smallest, HOPPER, only=[variant]).defaults()
+    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+    launches = [declared.launch(configuration.values, problem) for problem in problems]
+    assert [launch.grid[1] for launch in launches] == blocks
+    assert len({launch.shared_bytes for launch in launches}) == 1
+    assert all(declared.admits(problem, HOPPER) for problem in problems)
+    assert all(declared.is_sound(configuration.values, problem, HOPPER) for problem in problems)
+
+
 OF_IMAGES = [
     ("direct", {}, {"activation": "relu"}),
     ("direct", {"stride": 2, "dilation": 2}, {}),
@@ -187,6 +236,10 @@ OF_IMAGES = [
     ("implicit_gemm", {"stride": 2, "padding": 0}, {"activation": "gelu"}),
     ("depthwise", {"filters": 1}, {"depthwise": True}),
     ("depthwise", {"filters": 1, "stride": 2}, {"depthwise": True}),
+    ("direct", {"stride": 2}, {"layout": "nchw"}),
+    ("implicit_gemm", {}, {"layout": "nchw", "activation": "relu"}),
+    ("implicit_gemm", {"kernel_h": 1, "kernel_w": 1, "padding": 0}, {"layout": "nchw"}),
+    ("depthwise", {"filters": 2}, {"layout": "nchw", "depthwise": True}),
 ]
 
 
@@ -214,19 +267,16 @@ def test_one_program_is_right_for_every_number_of_images(
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("variant", ["direct", "implicit_gemm", "tensor3xtf32", "tensor1xtf32"])
-def test_all_numbers_of_images_are_one_compilation(variant: str) -> None:
-    conv2d, options = catalogue().get("conv2d"), {"accuracy": "tf32"} if variant == "tensor1xtf32" else {}
+def test_all_numbers_of_images_are_one_compilation(variant: str, layout: str) -> None:
+    conv2d, options = catalogue().get("conv2d"), {"layout": layout}
+    options |= {"accuracy": "tf32"} if variant == "tensor1xtf32" else {}
     configuration = conv2d.variant(variant).space().default()
     problems = [of_images(batch, {}, options) for batch in (1, 64, 256)]
     (work,) = {Compilation.of(conv2d, problem, configuration, "sm_90", "nvrtc") for problem in problems}
     assert compile_now(work).cubin
     assert all(conv2d.variant(variant).admits(problem, HOPPER) for problem in problems)
-
-
-def test_channels_ahead_of_pixels_have_their_number_of_images_compiled_in() -> None:
-    with pytest.raises(InvalidProblemError, match="no variant of conv2d has it vary at launch"):
-        of_images(2, {}, {"layout": "nchw"})
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")

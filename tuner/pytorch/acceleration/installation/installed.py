@@ -70,6 +70,10 @@ class Accepted:
         self.eager, self.compiled, self.open_keys = eager, compiled, open_keys
         self.with_gradients = with_gradients
 
+    def takes_any_rows_of(self, x: Tensor) -> bool:
+        """Whether inputs that have only another number of rows are ours too."""
+        return bool(self.open_keys) and opened(entry(x)) in self.open_keys
+
     def takes(self, key: Hashable) -> bool:
         """Whether a call with that entry is ours."""
         if torch.is_grad_enabled() and not self.with_gradients:
@@ -103,7 +107,8 @@ class Replaced:
             if call is not None and call.is_plain:
                 found = call.run()
                 if not torch.compiler.is_compiling():
-                    self.warm.learn(call, x, list(module._parameters.values()))  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
+                    parameters = list(module._parameters.values())  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
+                    self.warm.learn(call, x, parameters, any_rows=self._accepted.takes_any_rows_of(x))
                 return found
         return None
 

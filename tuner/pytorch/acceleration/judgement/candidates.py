@@ -129,12 +129,11 @@ def look_up(site: Site, *, loads: bool = True) -> Candidate:
 
 def _loading(found: Found) -> threading.Thread | None:
     """A thread that compiles and loads the configuration; none on the CPU, where it would take the cores of timing."""
-    if not isinstance(found.launcher, Launcher):
+    launcher, arrays = found.launcher, found.posed.arrays
+    if not arrays[0].is_cuda:
         return None
-    problem, device = found.launcher.posed(*found.posed.arrays)
-    if device == "cpu":
-        return None
-    load = beside_captures(partial(found.launcher.load_for, problem, device))
+    asked = launcher.posed(*arrays) if isinstance(launcher, Launcher) else arrays
+    load = beside_captures(partial(launcher.load_for, *asked))
     thread = threading.Thread(target=load, daemon=True, name="tilewright-load")
     thread.start()
     return thread

@@ -94,23 +94,36 @@ class Judge:
         install(self.model, stands, with_gradients=self.with_gradients)
 
     def choose(self, candidates: Sequence[Candidate], beside: Sequence[Candidate] = ()) -> list[Candidate]:
-        """Those without which the model is slower than with all of them and those beside; the others get a reason."""
-        ordered = sorted(candidates, key=lambda one: (not one.is_disputed, -one.saved_ms))[:MOST_ALONE]
+        """Those without which the model is slower than with all of them and those beside; the others get a reason.
+
+        They leave one at a time, since two may each be a loss only as long as the other is there.
+        """
+        asked = sorted(candidates, key=lambda one: (not one.is_disputed, -one.saved_ms))[:MOST_ALONE]
         for one in candidates:
-            one.reason = "" if one in ordered else one.slower_alone
-        candidates = [one for one in candidates if not one.reason]
-        if not candidates or len(candidates) + len(beside) == 1:
-            return list(candidates)
-        contestants = {OURS: self._timed([*candidates, *beside])}
-        for place, left_out in enumerate(ordered):
-            self.pace.tell(f"{place} of {len(ordered)} operators left out in turn")
-            contestants[str(place)] = self._timed([one for one in [*candidates, *beside] if one is not left_out])
+            one.reason = "" if one in asked else one.slower_alone
+        kept = [one for one in candidates if not one.reason]
+        while asked and len(kept) + len(beside) > 1:
+            doubtful = self._doubtful(asked, [*kept, *beside])
+            if not doubtful:
+                break
+            worst = min(doubtful, key=lambda one: one.gain or 0.0)
+            worst.reason = worst.slower_alone or "the whole model is no slower without it"
+            kept.remove(worst)
+            asked = [one for one in doubtful if one is not worst]
+        return kept
+
+    def _doubtful(self, asked: Sequence[Candidate], chosen: Sequence[Candidate]) -> list[Candidate]:
+        """Those asked about without which the model is no slower than with all that are chosen."""
+        contestants = {OURS: self._timed(chosen)}
+        for place, left_out in enumerate(asked):
+            self.pace.tell(f"{place} of {len(asked)} operators left out in turn")
+            contestants[str(place)] = self._timed([one for one in chosen if one is not left_out])
         times_ms = play(contestants, self.device, self.rounds, CHOOSING * self.pace.left_s)
-        for place, left_out in enumerate(ordered):
-            left_out.gain, interval = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
-            if (interval.low if left_out.is_disputed else left_out.gain) <= 1:
-                left_out.reason = left_out.slower_alone or "the whole model is no slower without it"
-        return [one for one in candidates if not one.reason]
+        found = []
+        for place, one in enumerate(asked):
+            one.gain, interval = statistics.ratio_interval(times_ms[str(place)], times_ms[OURS])
+            found += [one] if (interval.low if one.is_disputed else one.gain) <= 1 else []
+        return found
 
     def verdict_with(self, chosen: Sequence[Candidate]) -> Verdict:
         """That on the model's output with these, which stay; wrong where it does not run with a fusion.
