@@ -7,7 +7,8 @@ Run it after the last change of a source, with the environment of `make test` (N
 A source whose tokens differ from today's is compiled both ways, for problems of every dtype and of several options;
 it is the same if each cubin runs the same code. What is not is left out, which makes results with it stale, unless
 `--corrected` says that it was faulty: then its configurations and times are predictions. With `--moved COMMIT` the rows
-stay, and the hash of the code of each source that has changed since, and makes the same machine code, is added.
+stay, and the hash of the code of each source that has changed since, and makes the same machine code, is added; of
+`--alike` variants too, whose results are the same in no more time: what was verified holds, and times are bounds.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--base", default=BASE, help="the commit whose results are out there")
     parser.add_argument("--corrected", action="append", default=[], help="a variant whose source was faulty")
     parser.add_argument("--moved", metavar="COMMIT", help="only follow what has changed since that commit")
+    parser.add_argument("--alike", action="append", default=[], help="a variant that computes the same, no slower")
     parser.add_argument("--kernel", action="append", default=[], help="only its rows; those of others stay")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +76,8 @@ def main() -> None:
             files.extractall(folder, filter="data")
         if arguments.moved:
             kernels = [k for k in catalogue().kernels() if not arguments.kernel or k.name in arguments.kernel]
-            _follow([move for kernel in kernels for move in _moves(kernel, Path(folder) / "kernels")])
+            alike = set(arguments.alike)
+            _follow([move for kernel in kernels for move in _moves(kernel, Path(folder) / "kernels", alike)])
             return
         rows: dict[str, None] = {}
         others = {
@@ -105,8 +108,8 @@ def _follow(moves: list[tuple[str, str]]) -> None:
     print(f"{FORMER}: {len(moves)} sources moved")
 
 
-def _moves(kernel: Kernel, then_folder: Path) -> Iterator[tuple[str, str]]:
-    """The hashes, then and now, of sources whose code changed and whose machine code did not."""
+def _moves(kernel: Kernel, then_folder: Path, alike: set[str]) -> Iterator[tuple[str, str]]:
+    """The hashes, then and now, of sources whose code changed, and whose machine code did not or is of `alike`."""
     of_file: dict[str, list[Variant]] = {}
     for variant in kernel.variants:
         of_file.setdefault(variant.source, []).append(variant)
@@ -114,7 +117,7 @@ def _moves(kernel: Kernel, then_folder: Path) -> Iterator[tuple[str, str]]:
         path = then_folder / kernel.folder.name / name
         text = resolved(path, (then_folder, then_folder / "include")) if path.is_file() else ""
         then, now = code_hash(text, kernel.flags), kernel.source_hash(variants[0].name)
-        if text and then != now and all(_compiles_alike(kernel, v, text) for v in variants):
+        if text and then != now and all(v.name in alike or _compiles_alike(kernel, v, text) for v in variants):
             yield then, now
 
 

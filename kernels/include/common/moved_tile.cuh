@@ -7,9 +7,9 @@
 
 // Whether they are: C may not be added to, and chunks of 16 bytes across k must begin where they did.
 #if defined(BETA_ZERO) && !BETA_ZERO
-constexpr bool MOVES_TILES = false;
+#define MOVES_TILES false
 #else
-constexpr bool MOVES_TILES = !TRANS_A || SHAPE_M % 8 == 0;
+#define MOVES_TILES (!TRANS_A || SHAPE_M % 8 == 0)
 #endif
 
 // The first line of the tile of LINES that was to begin with `first`, of `length` in all.

@@ -32,8 +32,8 @@ struct Tile {
     grouped_raster<TEAM_M, TEAM_N, GROUP_M>(BATCH == 1 ? number : number % MATRIX_TILES, m, n);
     m += place.row * TILE_M;
     n += place.column * TILE_COLUMNS;
-    if (MOVES_TILES && !IS_PACKED && !M_DIVIDES(TEAM_M)) m = moved_inside<TILE_M>(m, M);
-    if (MOVES_TILES && !IS_PACKED && N % TEAM_N != 0) n = moved_inside<TILE_COLUMNS>(n, N);
+    if constexpr (MOVES_TILES && !IS_PACKED && !M_DIVIDES(TEAM_M)) m = moved_inside<TILE_M>(m, M);
+    if constexpr (MOVES_TILES && !IS_PACKED && N % TEAM_N != 0) n = moved_inside<TILE_COLUMNS>(n, N);
   }
   // Which of the tile's blocks this is, and from which step the one of that number begins.
   __device__ __forceinline__ static unsigned part() { return SPLIT_K == 1 ? 0 : blockIdx.x % SPLIT_K; }

@@ -48,8 +48,8 @@ struct Tile {
     grouped_raster<TEAM_M, TEAM_N, GROUP_M>(BATCH == 1 ? number : number % MATRIX_TILES, m, n);
     m += place.row * TILE_M;
     n += place.column * TILE_COLUMNS;
-    if (MOVES_TILES && !M_DIVIDES(TEAM_M)) m = moved_inside<TILE_M>(m, M);
-    if (MOVES_TILES && N % TEAM_N != 0) n = moved_inside<TILE_COLUMNS>(n, N);
+    if constexpr (MOVES_TILES && !M_DIVIDES(TEAM_M)) m = moved_inside<TILE_M>(m, M);
+    if constexpr (MOVES_TILES && N % TEAM_N != 0) n = moved_inside<TILE_COLUMNS>(n, N);
   }
   __device__ __forceinline__ static unsigned first_step(unsigned portion) { return portion * STEPS / PORTIONS; }
 };

@@ -16,6 +16,9 @@ from tilewright.service.operations.jobs.starts import ROWS_AXIS
 NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 """Parameters that both servers' kernels read from such a file."""
 
+GROUP = "GROUP_SIZE_M"
+"""Has no default in their kernels, so that a file of rows without it serves a kernel of the user's alone."""
+
 
 def serving_files(bundle: Mapping[str, Any], kernel: Kernel, rename: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
     """The contents by file name, from a bundle's results for the kernel; of those with options, the default ones.
@@ -62,7 +65,8 @@ def described(rows: Mapping[str, Any], default: Mapping[str, int]) -> str:
     """What a file holds and what a server does beyond, in a sentence."""
     of_default = [m for m, values in rows.items() if values == default]
     by_default = f"; those of {', '.join(of_default)} are the default configuration" if of_default else ""
-    return f"rows for m={', '.join(rows)}{by_default}; any other m takes the nearest row"
+    lacking = "" if all(GROUP in values for values in rows.values()) else f"; without {GROUP}, which their kernels take"
+    return f"rows for m={', '.join(rows)}{by_default}; any other m takes the nearest row{lacking}"
 
 
 def _file_name(result: Mapping[str, Any], device_name: str) -> str:

@@ -8,6 +8,7 @@ SGLang's loaders read the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,13 +113,13 @@ def _ranked(document: object, kernel: Kernel, shape: Mapping[str, int]) -> list[
 
 
 def _by_triton(timings: object) -> list[Mapping[str, Any]]:
-    """The configurations of a file that `TRITON_CACHE_AUTOTUNING` keeps, the fastest first.
+    """The configurations of a file that `TRITON_CACHE_AUTOTUNING` keeps, the fastest first; not those that failed.
 
     Their times are medians of one run each in Triton's own search: they order starts, and are no results.
     """
     try:
-        pairs = [(config, timing[0] if isinstance(timing, list) else timing) for config, timing in timings]  # type: ignore[attr-defined]
-        pairs.sort(key=lambda pair: float(pair[1]))
+        pairs = [(config, float(timing[0] if isinstance(timing, list) else timing)) for config, timing in timings]  # type: ignore[attr-defined]
+        pairs = sorted((pair for pair in pairs if math.isfinite(pair[1])), key=lambda pair: pair[1])
         return [
             {**config["kwargs"], **{o: config[o] for o in OPTIONS if config.get(o) is not None}} for config, _ in pairs
         ]

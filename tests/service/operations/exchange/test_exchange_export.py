@@ -165,7 +165,10 @@ def test_a_row_is_the_default_unless_the_best_is_ahead_beyond_the_interval(gain,
     [file] = serving_files(BUNDLE | {"results": [row]}, KERNEL, RENAME).values()
     assert file["8"]["BLOCK_SIZE_M"] == block
     said = "m=8" if block == 128 else "m=8; those of 8 are the default configuration"
-    assert described(file, default_row(KERNEL, RENAME)) == f"rows for {said}; any other m takes the nearest row"
+    said = f"rows for {said}; any other m takes the nearest row"
+    assert described(file, default_row(KERNEL, RENAME)) == f"{said}; without GROUP_SIZE_M, which their kernels take"
+    grouped = {m: values | {"GROUP_SIZE_M": 1} for m, values in file.items()}
+    assert described(grouped, {}) == "rows for m=8; any other m takes the nearest row"
 
 
 def test_what_is_written_is_read_again():

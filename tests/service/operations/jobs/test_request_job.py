@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -207,6 +208,7 @@ def test_a_value_that_is_no_whole_number_is_left_out_and_named(value):
 
 def test_what_triton_keeps_of_its_search_comes_fastest_first():
     configs = [({"TILE_WIDTH": 8}, [0.3, 0.2, 0.4]), ({"TILE_WIDTH": 16}, [0.1, 0.1, 0.2]), ({"TILE_WIDTH": 32}, 9.0)]
+    configs.append(({"TILE_WIDTH": 4}, [math.inf] * 3))  # it failed there
     kept = [[{"kwargs": kwargs, "num_warps": 4, "num_ctas": 1, "maxnreg": None}, times] for kwargs, times in configs]
     found = starts_in({"key": [64], "configs_timings": kept}, GEMM, {"m": 64, "n": 64, "k": 64}, {})
     assert [start.configuration["TILE_WIDTH"] for start in found.starts] == [16, 8, 32]
