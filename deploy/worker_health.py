@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from tilewright.service.cli.local.machine import chosen_devices
 from tilewright.service.cli.local_connection import LocalConnection
-from tilewright.service.cli.machine import chosen_devices
 from tilewright.service.errors import ServiceError
 from tilewright.tuner.errors import TunerError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tilewright.kernels.arguments import Argument, Scalar, Tensor
 from tilewright.kernels.axes import Layout, OptionalAxis
@@ -20,7 +20,6 @@ from tilewright.kernels.reference import (
     ProductReference,
     ReferenceFunction,
 )
-from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import is_triton
 from tilewright.kernels.variant import Variant
@@ -194,3 +193,25 @@ class DeclaredKernel:
         }
         optional = {"ranks_cold": list(self.ranks_cold), "verified": self.verified}
         return stated | {name: value for name, value in optional.items() if value}
+
+
+Shape = Mapping[str, int]
+
+
+def _same(shape: Shape) -> Shape:
+    return shape
+
+
+class RelatedKernel(NamedTuple):
+    """A related kernel with options, whose configurations rank in nearly the same order as for the problem.
+
+    `shape_of` converts a shape of the related kernel into one of the problem's kernel; `variants` maps names of the
+    related kernel's variants to their names in the problem's kernel, where they differ; `has_library`: whether the
+    library takes as long for both.
+    """
+
+    kernel: str
+    options: Mapping[str, OptionValue] = {}
+    shape_of: Callable[[Shape], Shape] = _same
+    variants: Mapping[str, str] = {}
+    has_library: bool = True

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from tilewright.kernels import identity
 from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
 from tilewright.kernels.axes import Layout, OptionalAxis
-from tilewright.kernels.declared import DeclaredKernel
+from tilewright.kernels.declared import DeclaredKernel, RelatedKernel
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
 from tilewright.kernels.options import Option, check_options
@@ -25,7 +25,6 @@ from tilewright.kernels.reference import (
     Reference,
     ReferenceFunction,
 )
-from tilewright.kernels.related_kernel import RelatedKernel
 from tilewright.kernels.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.kernels.texture import Texture

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from tilewright.service.settings import settings
 
@@ -46,6 +46,7 @@ def configure() -> None:
     root.addHandler(ours)
     root.setLevel(settings().log_level.upper())
     logging.captureWarnings(in_json)
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line names them
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(max(level, root.level))
     sys.excepthook, threading.excepthook = _uncaught, _uncaught_in_thread
@@ -105,66 +106,18 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(lambda found: next(part for part in found.groups() if part) + "***", text)
 
 
-class Answered(NamedTuple):
-    """The facts of a request's log line; `caller` is None if it was refused before the caller was known."""
-
-    request_id: str
-    caller: str | None
-    method: str
-    route: str
-    status: int
-    duration_ms: float
-
-    @property
-    def message(self) -> str:
-        """The record's message in words."""
-        return f"{self.method} {self.route} {self.status} in {self.duration_ms:.1f} ms"
-
-
-def write_answered(logger: logging.Logger, said: Answered) -> bool:
-    """Writes a request's line without making a log record; False if that is not possible, as other handlers listen.
-
-    The line is the one that a record would give; making and formatting a record takes five times as long.
-    """
-    root = logging.getLogger()
-    if len(root.handlers) != 1 or _process or not _only_root_hears(logger):
-        return False
-    handler = root.handlers[0]
-    if not isinstance(handler, _Stderr) or handler.filters or handler.level > logging.INFO:
-        return False
-    formatter = handler.formatter
-    if not isinstance(formatter, (Lines, JsonLines)):
-        return False
-    return handler.say(without_secrets(formatter.of_request(logger.name, said)))
-
-
-def _only_root_hears(logger: logging.Logger) -> bool:
-    while logger.parent is not None:
-        if logger.handlers or logger.filters or logger.disabled or not logger.propagate:
-            return False
-        logger = logger.parent
-    return True
-
-
 class Lines(logging.Formatter):
     """Text for people: time, level, logger, message, and facts in brackets; further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line that a record becomes."""
-        text = _message(record)
+        text = record.getMessage()
         if not text.isprintable():  # what a caller sent must neither look like another record nor steer a terminal
             text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
         facts = " ".join(f"{name}={value}" for name, value in _facts(record, {}).items() if name not in _SAID)
         line = f"{_time(record)} {record.levelname} {record.name}: {text}" + (f" [{facts}]" if facts else "")
         trace = _traceback(self, record)
         return without_secrets(line + (f"\n{trace}" if trace else "")).replace("\n", "\n    ")
-
-    @staticmethod
-    def of_request(name: str, said: Answered) -> str:
-        """The line of a request; nothing in it is chosen by the caller."""
-        caller = "" if said.caller is None else f" caller={said.caller}"
-        line = f"{_moment(time.time())} INFO {name}: {said.message} [request_id={said.request_id}{caller}]"
-        return line.replace("\n", "\n    ")
 
 
 _SAID = frozenset({"method", "route", "status", "duration_ms"})
@@ -180,23 +133,13 @@ class JsonLines(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _message(record),
+            "message": record.getMessage(),
             **_facts(record, _process),
         }
         trace = _traceback(self, record)
         if trace:
             said["exception"] = trace
         return without_secrets(_ENCODE(said))
-
-    @staticmethod
-    def of_request(name: str, said: Answered) -> str:
-        """The line of its record; nothing but the caller's name holds characters that JSON would escape."""
-        caller = "" if said.caller is None else f'"caller": {_encoded(said.caller)}, '
-        return (
-            f'{{"time": "{_moment(time.time())}", "level": "info", "logger": "{name}", "message": "{said.message}", '
-            f'"request_id": "{said.request_id}", {caller}"method": "{said.method}", "route": "{said.route}", '
-            f'"status": {said.status}, "duration_ms": {round(said.duration_ms, 3)}}}'
-        )
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
@@ -208,19 +151,6 @@ class _Stderr(logging.StreamHandler[TextIO]):
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
         return sys.stderr
-
-    def say(self, line: str) -> bool:
-        """Whether the line was written; if not, the caller logs a record instead, whose handler reports the error."""
-        self.acquire()
-        try:
-            stream = sys.stderr
-            stream.write(line + "\n")
-            stream.flush()
-        except (OSError, ValueError):
-            return False
-        finally:
-            self.release()
-        return True
 
 
 def _take_back() -> None:
@@ -234,22 +164,8 @@ def _second(created_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
 
 
-@functools.lru_cache(maxsize=1 << 10)
-def _encoded(name: str) -> str:
-    return _ENCODE(name)
-
-
 def _time(record: logging.LogRecord) -> str:
     return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
-
-
-def _moment(created_s: float) -> str:
-    whole_s = int(created_s)
-    return f"{_second(whole_s)}.{int(1000 * (created_s - whole_s)):03d}Z"
-
-
-def _message(record: logging.LogRecord) -> str:
-    return record.getMessage()
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -258,9 +174,15 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def _facts(record: logging.LogRecord, process: Mapping[str, object]) -> dict[str, object]:
-    source = _source.get()
-    known = {**process, **(source() if source else {}), **record.__dict__}
-    return {name: known[name] for name in FACTS if known.get(name) is not None}
+    source, found = _source.get(), {}
+    said, own = source() if source else {}, record.__dict__  # looked into by name: putting them together takes longer
+    for name in FACTS:
+        value = own.get(name)
+        if value is None and (value := said.get(name)) is None:
+            value = process.get(name)
+        if value is not None:
+            found[name] = value
+    return found
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

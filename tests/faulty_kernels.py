@@ -1,4 +1,4 @@
-"""Kernels of the catalogue with a fault in a source, as a wrong prediction would meet it."""
+"""Kernels with a fault in a source, as a wrong prediction would meet it; a table that says a source had one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from tilewright.kernels import identity
 from tilewright.kernels.catalogue import Catalogue, catalogue
+from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.source import INCLUDE
 from tilewright.tuner.runtime.answers import AnswerCache
@@ -47,3 +49,14 @@ def planted(folder: Path, kernels: Catalogue, problem, place, configuration, mat
         },
     )
     return answers
+
+
+FAULTY = "f" * 64
+
+
+def say_that_tiled_was_faulty(folder, monkeypatch, kernel=GEMM):
+    """The table, in place of the package's, until the test ends."""
+    path = folder / "former.txt"
+    path.write_text(f"# A table.\ncorrected {FAULTY[: identity.PREFIX]} {kernel.source_hash('tiled')}\n")
+    rows = identity._read_former(path)
+    monkeypatch.setattr(identity, "_former_sources", lambda: rows)

@@ -1,8 +1,12 @@
-"""What the tests need that somebody has installed who runs only some of them."""
+"""What the tests need that somebody has installed who runs only some of them; the scripts of tools/ start."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,3 +42,13 @@ def test_gpu_tests_are_collected_without_schemathesis_and_beside_pytest_benchmar
     ran = subprocess.run([sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
     assert "tests/gpu/test_every_kernel.py::" in ran.stdout
+
+
+TOOLS = Path(__file__).parents[1] / "tools"
+
+
+@pytest.mark.parametrize("name", ["screenshots.py", "train_digits.py"])
+def test_a_tool_tells_how_it_is_used(name):
+    told = subprocess.run([sys.executable, TOOLS / name, "--help"], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("usage: ")

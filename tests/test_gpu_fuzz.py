@@ -1,3 +1,5 @@
+"""The fuzz and the check on a GPU, as far as they run without one."""
+
 from __future__ import annotations
 
 import argparse
@@ -5,10 +7,12 @@ import dataclasses
 import random
 import shutil
 
+import gpu_check
 import pytest
 from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.own import limits_of
 from tilewright.kernels.space import Configuration
 
 torch = pytest.importorskip("torch")
@@ -168,3 +172,15 @@ def test_a_run_says_what_it_checked(monkeypatch, capsys):
 
 
 GEMV = catalogue().get("gemv"), catalogue().get("gemv").variant("naive")
+
+
+HOPPER = limits_of((9, 0))
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
+def test_twelve_shapes_bring_every_variant_to_problems_that_it_serves(kernel):
+    assert len(gpu_check.shapes(kernel)) == 12
+    problems = list(gpu_check.problems(kernel))
+    for variant in kernel.variants:
+        served = [problem for problem in problems if kernel.usable_variants(problem, HOPPER, [variant.name])]
+        assert len({tuple(problem.shape.items()) for problem in served}) >= 2, variant.name

@@ -1,9 +1,10 @@
-"""Waiting for what threads and processes do, as long as a machine may take that has much else to do."""
+"""Waiting for threads and processes, as long as a machine may take that has much else to do."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 Seen = TypeVar("Seen")
@@ -19,3 +20,11 @@ def until(look: Callable[[], Seen], told: Callable[[], object] = lambda: "did no
         assert time.monotonic() < deadline, told()
         time.sleep(0.01)
     return seen
+
+
+def is_running(pid: int) -> bool:
+    """Whether it runs; a zombie does not, it waits for its parent to collect it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between opening and reading
+        return False

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,12 +19,24 @@ LOCKS = ROOT / "requirements"
 FORMAT = ("--universal", "--python-version=3.11", "--generate-hashes", "--no-header")
 
 
+LAYERS = {
+    "light": (),
+    "run": ("light",),
+    "signatures": ("light", "run"),
+    "dev": ("light", "run", "signatures"),
+    "zig": ("light", "run"),
+    "gpu": ("light", "run"),
+    "pycuda-build": ("light", "run"),
+}
+"""The locks that are always installed before each: it holds only what they lack."""
+
+
 def compile_lock(name: str, *choice: str, text_in: str = "") -> None:
     """Write one lock; `choice` says what of pyproject.toml goes in."""
     uv = os.environ.get("UV") or shutil.which("uv")
     if uv is None:
         sys.exit("lock: uv is not installed (pip install uv), or set UV=/path/to/uv")
-    upgrade = ("--upgrade",) if os.environ.get("UPGRADE") and name == "dev" else ()
+    upgrade = ("--upgrade",) if os.environ.get("UPGRADE") and name == "all" else ()
     command = [uv, "pip", "compile", "-q", *FORMAT, "--no-annotate", *upgrade, *choice, "-o", LOCKS / f"{name}.lock"]
     subprocess.run(command, cwd=ROOT, input=text_in, text=True, check=True, stdout=subprocess.DEVNULL)
 
@@ -33,26 +46,28 @@ def blocks(name: str) -> list[str]:
     return re.findall(r"^\S.*\n(?:[ \t].*\n)*", (LOCKS / f"{name}.lock").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def keep_additions(name: str, *, to: str) -> None:
-    """Take out of a lock what another lock, always installed before it, has already."""
-    had = set(blocks(to))
-    added = [block for block in blocks(name) if block not in had]
-    (LOCKS / f"{name}.lock").write_text("".join(added), encoding="utf-8")
+def write_blocks(name: str, kept: Iterable[str]) -> None:
+    """Write a lock of these requirements."""
+    (LOCKS / f"{name}.lock").write_text("".join(sorted(kept)), encoding="utf-8")
 
 
 def main() -> None:
-    """Write all locks; the versions of the widest one hold in the others."""
-    project = "pyproject.toml"
-    same = ("-c", "requirements/dev.lock")
-    compile_lock("dev", project, "--extra=service", "--group=dev", "--group=build")
+    """Write all locks; the versions of all that is developed with hold in the others."""
+    project, versions = "pyproject.toml", LOCKS / "all.lock"
+    write_blocks("all", {block for name in LAYERS for block in blocks(name)})  # uv keeps the versions that it finds
+    compile_lock("all", project, "--extra=service", "--group=dev", "--group=build")
+    same = ("-c", str(versions))
+    service = (project, "--extra=service", "--group=build", "--no-emit-package=pycuda", *same)
     compile_lock("light", project, *same)
-    compile_lock("run", project, "--extra=service", "--group=build", *same)
-    for extra in ("zig", "gpu", "oidc", "signatures"):
-        extras = ("--extra=service", f"--extra={extra}")
-        compile_lock(extra, project, "--group=build", *extras, "--no-emit-package=pycuda", *same)
-        keep_additions(extra, to="run")
+    compile_lock("run", *service)
+    for extra in ("zig", "gpu", "signatures"):
+        compile_lock(extra, *service, f"--extra={extra}")
     compile_lock("pycuda-build", "--group=pycuda-build", *same)
-    keep_additions("pycuda-build", to="run")
+    versions.replace(LOCKS / "dev.lock")
+    found = {name: blocks(name) for name in LAYERS}
+    for name, before in LAYERS.items():
+        had = {block for other in before for block in found[other]}
+        write_blocks(name, (block for block in found[name] if block not in had))
     pinned = re.findall(r'"(pycuda==[^"]+)"', (ROOT / project).read_text(encoding="utf-8"))[0]
     compile_lock("pycuda", "-", "--no-deps", "--no-binary=pycuda", text_in=f"{pinned}\n")
     for lock in sorted(LOCKS.glob("*.lock")):

@@ -28,6 +28,8 @@ VENV = Path(os.environ.get("VENV") or ".venv")
 PYTHON = VENV / "bin" / "python"
 NOTES = VENV / "tilewright.json"
 OLDEST, NEWEST = (3, 11), (3, 13)
+LAYERS = {"run": ("light", "run"), "dev": ("light", "run", "signatures", "dev")}
+"""The locks for each purpose; each holds only what those before it lack."""
 
 
 def main(purpose: str) -> None:
@@ -36,12 +38,12 @@ def main(purpose: str) -> None:
     folder = os.open(ROOT, os.O_RDONLY)  # two makes at once must not install into one environment
     fcntl.flock(folder, fcntl.LOCK_EX)
     make_environment()
-    install_lock("dev" if purpose in {"dev", "bench", "torch"} else "run")
+    install_locks(*LAYERS["dev" if purpose in {"dev", "bench", "torch"} else "run"])
     install_project()
     if purpose == "bench":
         install_bench()
     if not has_compiler():
-        install_lock("zig")
+        install_locks("zig")
     if purpose == "gpu" or has_driver():
         install_pycuda(again=purpose == "gpu")
     if purpose in {"dev", "torch"}:
@@ -76,29 +78,29 @@ def make_environment() -> None:
         )
 
 
-def install_lock(name: str) -> None:
-    """Install one lock, if it changed since it was last installed."""
-    lock = Path("requirements", f"{name}.lock")
-    wanted = {name: digest(lock)}
-    if name == "dev":  # holds all that the other one holds
-        wanted["run"] = digest(Path("requirements/run.lock"))
-    notes = read_notes()
-    if all(notes.get(key) == value for key, value in wanted.items()):
+def install_locks(*names: str) -> None:
+    """Install these locks, if one of them changed since it was last installed."""
+    locks = {name: Path("requirements", f"{name}.lock") for name in names}
+    notes, wanted = read_notes(), {name: digest(lock) for name, lock in locks.items()}
+    changed = [str(lock) for name, lock in locks.items() if notes.get(name) != wanted[name]]
+    if not changed:
         return
     begun = time.monotonic()
-    print(f"installing {lock}", flush=True)
-    pip("install", "--no-deps", "--require-hashes", "-r", str(lock))
+    print(f"installing {' '.join(changed)}", flush=True)
+    pip("install", "--no-deps", "--require-hashes", *(word for lock in changed for word in ("-r", lock)))
     write_notes(wanted)
-    print(f"installed {lock} in {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"installed {' '.join(changed)} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def install_bench() -> None:
     """Install what the benchmarks compare with, at versions that leave the locked ones as they are."""
     wanted = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["bench"]
-    notes = {"bench": f"{digest(Path('requirements/dev.lock'))} {' '.join(wanted)}"}
+    locks = [Path("requirements", f"{name}.lock") for name in LAYERS["dev"]]
+    notes = {"bench": " ".join([*map(digest, locks), *wanted])}
     if read_notes().get("bench") == notes["bench"]:
         return
-    pinned = re.findall(r"^[\w.-]+==[^\n\\]+", Path("requirements/dev.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    text = "".join(lock.read_text(encoding="utf-8") for lock in locks)
+    pinned = re.findall(r"^[\w.-]+==[^\n\\]+", text, re.MULTILINE)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write("\n".join(pinned))
         constraints.flush()
@@ -141,7 +143,7 @@ def install_pycuda(*, again: bool) -> None:
             flush=True,
         )
         return
-    install_lock("gpu")
+    install_locks("gpu")
     print("an NVIDIA driver is here: building PyCUDA (a minute or two, once)", flush=True)
     built = subprocess.run([PYTHON, "tools/build_pycuda.py"], stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode == 0:

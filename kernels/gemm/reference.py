@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.kernel import Arrays, Reference
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.reference import admitted_roundoff
 
 
 def terms(problem: Problem) -> int:

@@ -11,10 +11,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from tilewright.kernels.kernel import Arrays, Reference
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.reference import admitted_roundoff
 
 Numbers = NDArray[np.float64]
 

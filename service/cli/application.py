@@ -96,10 +96,10 @@ COMMANDS = {
         "tune:tune",
         "Tune a kernel for one problem, or for every size of an axis, such as m=1..8192. A worker does the measuring.",
     ),
-    "best": Command("Tune and look up", "best:best", "Print the best known configuration, without measuring anything."),
+    "best": Command("Tune and look up", "tune:best", "Print the best known configuration, without measuring anything."),
     "run": Command(
         "Tune and look up",
-        "run:run",
+        "programs:run_tuned",
         "Run a program whose triton.autotune takes what is tuned, in the place of its own search.",
     ),
     "tables": Command(
@@ -108,23 +108,23 @@ COMMANDS = {
     "jobs": Command("Jobs", "jobs:app", "Tuning jobs: list, show, cancel, retry, trials."),
     "report": Command(
         "Results",
-        "report:report",
+        "results:report",
         "Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes.",
     ),
-    "results": Command("Results", "results:app", "Results: the best configurations as they were measured."),
+    "results": Command("Results", "results:results_app", "Results: the best configurations as they were measured."),
     "claims": Command(
-        "Results", "claims:app", "Claims: configurations that clients say are wrong, and what workers found."
+        "Results", "results:claims_app", "Claims: configurations that clients say are wrong, and what workers found."
     ),
     "record": Command(
         "Demand",
-        "demand:record",
+        "programs:record",
         "Run a PyTorch program and print which of its operations could be tuned, and what that could gain.",
     ),
-    "demand": Command("Demand", "demand:app", "Demand: requested problems that are not tuned yet."),
-    "attention": Command("Demand", "attention:app", "Attention: where tuning is worthwhile, with the reasons."),
+    "demand": Command("Demand", "demand:demand_app", "Demand: requested problems that are not tuned yet."),
+    "attention": Command("Demand", "demand:attention_app", "Attention: where tuning is worthwhile, with the reasons."),
     "schedules": Command("Schedules", "schedules:app", "Schedules: tune problems again and again at set times."),
-    "keys": Command("Access", "keys:app", "Access keys: create, list, rotate, revoke."),
-    "projects": Command("Access", "projects:app", "Projects: create, list, set quotas."),
+    "keys": Command("Access", "access:keys_app", "Access keys: create, list, rotate, revoke."),
+    "projects": Command("Access", "access:projects_app", "Projects: create, list, set quotas."),
     "webhooks": Command("Webhooks", "webhooks:app", "Webhooks: addresses that get a message when a job ends."),
     "devices": Command(
         "Devices and kernels",
@@ -133,13 +133,13 @@ COMMANDS = {
     ),
     "drain": Command(
         "Devices and kernels",
-        "draining:drain",
+        "devices:drain",
         "Stop giving jobs to a device: the running one ends, no other starts until it is resumed.",
     ),
-    "resume": Command("Devices and kernels", "draining:resume", "Give jobs to a drained device again."),
+    "resume": Command("Devices and kernels", "devices:resume", "Give jobs to a drained device again."),
     "capture": Command(
         "Devices and kernels",
-        "capture:app",
+        "programs:capture_app",
         "Capture: what a program launches through Triton, PyCUDA or CuPy. Run it, show, adopt.",
     ),
     "kernels": Command("Devices and kernels", "kernels:app", "Kernels: list, show, source, check, new, adopt."),
@@ -156,10 +156,12 @@ COMMANDS = {
     ),
     "doctor": Command(
         "This machine",
-        "doctor:doctor",
+        "this_machine:doctor",
         "Check this machine; exit code 0 if `tilewright up` can run, 4 if only a device is missing.",
     ),
-    "db": Command("This machine", "database:app", "The database: upgrade, downgrade, current, url, stop, prune."),
+    "db": Command(
+        "This machine", "this_machine:database_app", "The database: upgrade, downgrade, current, url, stop, prune."
+    ),
 }
 """Section by section; a test compares each help with what the command itself says."""
 
@@ -215,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     needed = _needed(words)
     if not needed:
         return _run(words, needed)
-    from tilewright.service.cli.supervisor import terminable
+    from tilewright.service.cli.local.supervisor import terminable
 
     try:
         with terminable():  # a SIGTERM must not pass the end of this block by

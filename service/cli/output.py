@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +58,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
 
 
+def tell(value: Any, text: str, *, as_json: bool) -> None:
+    """Writes the value as JSON to stdout, or else the text as a remark to stderr."""
+    print_json(value) if as_json else note(text)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "There are none.") -> None:
     """Prints a table; in a pipe, lines with tabs between the cells, the names of the columns first."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
@@ -99,3 +104,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
+
+
+def lists_by_default(group: typer.Typer, list_command: Callable[..., None]) -> None:
+    """Makes the group's `list` run without being named, with no option but --json."""
+
+    @group.callback(invoke_without_command=True)
+    def run(context: typer.Context, as_json: JsonFlag = False) -> None:
+        if context.invoked_subcommand is None:
+            list_command(as_json=as_json)

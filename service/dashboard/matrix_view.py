@@ -14,9 +14,9 @@ from tilewright.service.operations.answers import DeviceModelAnswer, ProblemAnsw
 from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.results import ResultAnswer
 from tilewright.service.operations.views.cells import CellStatus
+from tilewright.service.operations.views.kernel_summaries import ModelSummary
 from tilewright.service.operations.views.matrix import Measure, Order
 from tilewright.service.operations.views.matrix_rows import CellAnswer, ProblemRow
-from tilewright.service.operations.views.summary import ModelSummary
 
 COLOURS: Mapping[Measure, str] = {
     Measure.LIBRARY: "\N{MULTIPLICATION SIGN} of the library",

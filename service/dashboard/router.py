@@ -10,17 +10,13 @@ from tilewright.service.dashboard.pages import (
     attention,
     compare,
     demand,
-    families,
     fleet,
-    guide,
-    history,
     jobs,
     overview,
     problems,
     results,
     saved,
     schedules,
-    sign_in,
     studies,
     trials,
 )
@@ -35,15 +31,11 @@ PAGES = (
     jobs,
     fleet,
     demand,
-    history,
     saved,
-    families,
     problems,
     schedules,
     trials,
     access,
-    sign_in,
-    guide,
 )
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks of launches, first uses and rates make of their times."""
+"""What benchmarks of launches, first uses, rates and families make of their times."""
 
 from __future__ import annotations
 
@@ -100,3 +100,51 @@ def test_the_checked_call_is_longer_by_few_products_of_its_rows(first_use, tmp_p
     found = first_use.summary(first_use.measured(4096, 4096, 4096, dtype, 20))
     sys.stdout.write(first_use.line({"m": 4096, "n": 4096, "k": 4096, "dtype": dtype, **found}) + "\n")
     assert found["ratio"] <= most, found
+
+
+SMALL = ["--device", "cpu", "--shape", "24x40", "--dtype", "float32", "--largest", "16", "--seconds", "0.3"]
+SMALL += ["--table-seconds", "0.1", "--calls", "12", "--part", "tables", "--part", "rows", "--part", "at_launch"]
+SMALL += ["--kernel", "gemm"]
+
+
+@pytest.fixture
+def families(benchmark_module):
+    return benchmark_module("families")
+
+
+def run(families, monkeypatch, out, *more):
+    monkeypatch.setattr(sys, "argv", ["families.py", *SMALL, "--out", str(out), *more])
+    families.main()
+    return json.loads(out.read_text()) if out.exists() else None
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(400)
+def test_slices_make_the_whole_document(families, monkeypatch, capsys, tmp_path):
+    out = tmp_path / "families.json"
+    assert run(families, monkeypatch, out, "--stop-after", "-1") is None
+    assert "continue with --resume" in capsys.readouterr().err
+    monkeypatch.setattr(families.tables, "UNSEEN", 2)
+    document = run(families, monkeypatch, out)
+    (table,) = document["tables"]
+    assert table["configurations"] <= 8
+    assert len(document["rows"]) == 2
+    assert not {row["m"] for row in document["rows"]} & set(table["sizes"])
+    assert all(row["ratio"] == row["exact_ms"] / row["time_ms"] and row["tried"] > 0 for row in document["rows"])
+    assert {row["variant"] for row in document["at_launch"]} == {"naive", "tiled", "wpt"}
+    monkeypatch.setattr(families.tables, "table", pytest.fail)  # what the file has is not measured again
+    monkeypatch.setattr(families.exact, "row", pytest.fail)
+    assert run(families, monkeypatch, out, "--resume", "--part", "trace")["rows"] == document["rows"]
+    told = capsys.readouterr().out
+    assert "1 families: at most" in told
+    assert "trace float32" in told
+
+
+def test_every_kernel_with_an_open_axis_is_measured_once_for_each_shape(families):
+    others = families.launches.OTHERS
+    with_axes = {kernel.name for kernel in catalogue().kernels() if kernel.launch_axes}
+    assert with_axes - {"gemm", "linear"} == set(others)  # linear has the sources of gemm
+    heads = [families.tables.head(family) for family in families.launches.others(others, None)]
+    assert len({str(head) for head in heads}) == len(heads) == sum(map(len, others.values()))
+    of_one = families.launches.others({"gemv"}, ["bfloat16"])
+    assert [(family.kernel, family.dtype) for family in of_one] == [("gemv", "bfloat16")]

@@ -1,5 +1,7 @@
 """The page of the digits example as a person uses it: strokes of a mouse, a finger, the keys; failures are told."""
 
+from __future__ import annotations
+
 import importlib.util
 import re
 import threading
@@ -8,8 +10,26 @@ from pathlib import Path
 import pytest
 from accessible import serious
 from drawn_digits import STROKES
-from drawn_strokes import draw
 from sampling import EXHAUSTIVE
+
+
+def draw(tab, digit, *, scale=1.0, shift=(0.0, 0.0)):
+    """The strokes with the mouse, several steps a segment as a hand would."""
+    box = tab.locator("#drawing").bounding_box()
+    for stroke in STROKES[digit]:
+        points = [
+            (
+                box["x"] + box["width"] * ((x - 0.5) * scale + 0.5 + shift[0]),
+                box["y"] + box["height"] * ((y - 0.5) * scale + 0.5 + shift[1]),
+            )
+            for x, y in stroke
+        ]
+        tab.mouse.move(*points[0])
+        tab.mouse.down()
+        for x, y in points[1:]:
+            tab.mouse.move(x, y, steps=6)
+        tab.mouse.up()
+
 
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore:no result for")]
 

@@ -1,9 +1,11 @@
-"""Tables, looking up and refusals as a person with a browser meets them."""
+"""Tables, looking up, asking and refusals as a person with a browser meets them."""
+
+from __future__ import annotations
 
 import re
 
 import pytest
-from factories import H100, H200, NEW, OLD, SHAPE
+from factories import H100, H200, NEW, OLD, SHAPE, TILED_32
 
 from tilewright.service.store.models import Trial, TuningJob
 
@@ -102,3 +104,74 @@ def test_a_chart_and_the_table_behind_it_show_times_in_the_unit_that_suits_them(
     table = tab.get_by_role("region", name="Best so far, over trials")
     expect(table.locator("thead")).to_contain_text("time, µs, lower is better")
     expect(table.locator("tbody tr").first.locator("td").last).to_have_text("50")
+
+
+def test_an_answer_says_how_it_was_found_and_its_programs_are_copied(open_tab, commit, expect):
+    commit(lambda rows: rows.best(configuration=TILED_32))
+    tab = open_tab("/ask", permissions=["clipboard-read", "clipboard-write"])
+    tab.get_by_label("Shape").fill("m=256,n=100,k=784")
+    tab.get_by_role("button", name="Look up").click()
+    expect(tab.locator(".match")).to_contain_text("Exact")
+    expect(tab.locator("pre.source")).to_contain_text("#define TILE_WIDTH 32")
+    for kind, begins in (("curl", "curl '"), ("client.best", "from tilewright"), ("mem_alloc", "import numpy")):
+        box = tab.locator(".copyable", has_text=kind).first
+        if kind == "mem_alloc":
+            tab.get_by_text("PyCUDA without the launcher").click()
+        box.get_by_role("button").click()
+        expect(box.get_by_role("button")).to_have_text("Copied")
+        copied = tab.evaluate("navigator.clipboard.readText()")
+        assert copied.startswith(begins)
+        if kind == "curl":
+            assert tab.request.get(copied.split("'")[1]).json()["match"] == "exact"
+        else:
+            compile(copied, kind, "exec")
+
+
+def test_another_model_gets_what_is_known_of_this_one_and_a_wrong_question_stays(open_tab, commit, expect):
+    commit(lambda rows: [rows.best(configuration=TILED_32), rows.device(H100)])
+    tab = open_tab("/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D256,n%3D100,k%3D784")
+    tab.get_by_label("Device model").select_option("nvidia-h100")
+    tab.get_by_role("button", name="Look up").click()
+    expect(tab.locator(".match")).to_contain_text("Transferred")
+    tab.expected = {422}
+    tab.get_by_label("Shape").fill("m=0,n=1,k=1")
+    tab.get_by_role("button", name="Look up").click()
+    expect(tab.get_by_role("alert")).to_contain_text("shape.m")
+    expect(tab.get_by_label("Shape")).to_have_value("m=0,n=1,k=1")
+
+
+def test_text_is_selected_where_the_browser_admits_no_copying(open_tab, commit, expect):
+    commit(lambda rows: rows.best(configuration=TILED_32))
+    tab = open_tab("/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D256,n%3D100,k%3D784")
+    tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    box = tab.locator(".copyable", has_text="curl").first
+    box.get_by_role("button").click()
+    expect(box.get_by_role("button")).to_have_text("Selected")
+    assert tab.evaluate("getSelection().toString()") == box.locator("code").inner_text()
+
+
+def test_an_age_grows_on_a_page_that_has_ended(open_tab, commit, expect):
+    job_id = commit(lambda rows: rows.job(*rows.study()[1:]).id)
+    tab = open_tab("/kernels")
+    tab.clock.install()
+    tab.goto(f"/jobs/{job_id}")
+    age = tab.locator("time[data-age]").first
+    expect(age).to_contain_text("s ago")
+    tab.clock.fast_forward("05:00")
+    expect(age).to_contain_text("5 min ago")
+
+
+@pytest.mark.parametrize("path", ["/", "/attention", "/results"])
+def test_after_back_a_form_shows_the_filter_that_is_in_force(open_tab, commit, expect, path):
+    commit(lambda rows: rows.best())
+    tab = open_tab(path)
+    chosen = tab.locator("form[method=get] select[name=device_model]").first
+    chosen.select_option("nvidia-h200")
+    if path == "/attention":  # which shows what was chosen at once
+        tab.wait_for_url("**device_model=nvidia-h200*")
+        tab.go_back()
+    else:
+        tab.goto("/fleet")
+        tab.go_back()
+    expect(tab.locator("h1")).to_be_visible()
+    expect(chosen).to_have_value("")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
-from contracts.verified import verified
 
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
@@ -16,6 +16,7 @@ from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.cache import compiled_by
 from tilewright.tuner.compile.compilation import Compilation, Compiled, arch_of
 from tilewright.tuner.devices.device import Device
+from tilewright.tuner.outcome import Verification
 
 H200 = Limits((9, 0), 132, 140 * 2**30, max_shared_bytes=227 * 1024, shared_bytes_per_multiprocessor=228 * 1024)
 A100 = Limits((8, 0), 108, 80 * 2**30, max_shared_bytes=163 * 1024, shared_bytes_per_multiprocessor=164 * 1024)
@@ -63,3 +64,18 @@ def assert_resources_suffice(
     # ptxas says so where it makes each product wait for the one before it.
     assert "serialized" not in compiled.log, configuration
     return compiled
+
+
+def verified(device: Device, kernel: Kernel, problem: Problem, configuration: Configuration) -> Verification:
+    """What the bench says of it, with the inputs that are timed."""
+    with closing(device.bench(kernel, problem, seed=5)) as bench:
+        return bench.verify(bench.compile(configuration))
+
+
+def parameters_of(cubin: bytes) -> list[int]:
+    """Bytes of each parameter by the cubin's own table: entries 0x1704 (EIATTR_KPARAM_INFO) of .nv.info."""
+    found, place = {}, 0
+    while (place := cubin.find(b"\x04\x17\x0c\x00", place)) >= 0:
+        ordinal, _offset, flags = struct.unpack_from("<HHI", cubin, place + 8)
+        found[ordinal], place = flags >> 18, place + 4
+    return [found[ordinal] for ordinal in sorted(found)]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from fleet import QUICK, server_pid
-from processes import is_running
 from recovery import Recovery
+from waiting import is_running
 
 from tilewright.service.operations.requests import BudgetRequest
 from tilewright.tuner.devices.cpu.compile import find_compiler

@@ -1,6 +1,11 @@
-"""A lock in two ranks that share a GPU, and a GPU that nobody tuned for."""
+"""A lock in two ranks that share a GPU, a GPU that nobody tuned for, and the programs of two pages of docs."""
 
 from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +49,15 @@ def test_a_gpu_that_nobody_tuned_for_runs_the_model_as_it_was(torch, ranks, tmp_
         with pytest.warns(ranks.tw.AccelerationWarning, match="none of its 5 .* on nvidia-never-seen. Tune it:"):
             assert not ranks.tw.accelerate(model, x, compiles=None, graph=False).is_applied
         torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("page", "says"), [("serving.md", "40 answers of 128 numbers"), ("fine-tuning.md", "merged: off by")]
+)
+def test_the_pages_program_runs_on_a_gpu(torch, page, says):
+    [code] = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert says in ended.stdout, ended.stdout + ended.stderr

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from corrected_sources import FAULTY, say_that_tiled_was_faulty
+from faulty_kernels import FAULTY, say_that_tiled_was_faulty
 
 from tilewright.kernels import identity
 from tilewright.kernels.catalogue import catalogue

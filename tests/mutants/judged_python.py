@@ -40,7 +40,7 @@ LONGEST_S, LONGEST_TEST_S = 400.0, 60
 MOST_TESTS_S = 90.0
 """Of the tests that judge one change, by the seconds that they took under coverage."""
 
-FIRST = "tests/service/operations/test_row_locks.py"
+FIRST = "tests/service/operations/test_transactions_of_operations.py"
 """Makes the databases' template, which all later runs share, before anything is changed."""
 
 OF_TOPS = {

@@ -1,4 +1,6 @@
-"""Rows as workers make them, with times that the test chooses."""
+"""Rows as workers make them, with times that the test chooses; results of every kind; shapes to predict from."""
+
+from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
@@ -13,6 +15,7 @@ from tilewright.service.operations.best.tables import publish_job_table
 from tilewright.service.operations.exchange.rows import device_model_id
 from tilewright.service.operations.jobs.record_trial import configuration_hash
 from tilewright.service.store import models
+from tilewright.service.store.session import session_scope
 from tilewright.tuner.devices.device import DeviceModel, Environment
 from tilewright.tuner.families.cover import Span
 from tilewright.tuner.families.table import Table
@@ -197,3 +200,35 @@ class Rows:
 TILED_16 = Configuration.of("tiled", {"TILE_WIDTH": 16})
 TILED_32 = Configuration.of("tiled", {"TILE_WIDTH": 32})
 NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8})
+
+
+WIDE = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "WPT_M": 4, "WPT_N": 4, "VECTOR_WIDTH": 4, "MIN_BLOCKS": 1}
+
+
+def commit_every_best():
+    """Writes them."""
+    with session_scope() as session:
+        rows = Rows(session)
+        rows.trial_of(rows.best(library_ms=3.0)).pack_ms = 0.012
+        rows.best(SHAPE | {"m": 512}, environment=OLD, time_ms=1 / 3)
+        rows.best(SHAPE | {"m": 512}, environment=NEW, time_ms=0.7)
+        rows.best(SHAPE | {"m": 300}, source="an older source")
+        rows.best({"m": 1024, "n": 1024, "k": 1024}, configuration=Configuration.of("wpt", WIDE))
+        rows.best({"m": 2048, "n": 2048, "k": 2048}, configuration=TILED_32)
+        rows.best(options={"accuracy": "fp32-fma", "trans_b": True})
+        rows.best(SHAPE | {"n": 7}, dtype="float64")
+        rows.best(SHAPE, model=H100, time_ms=1e-7)
+        rows.best(SHAPE | {"m": 9}, model=CPU)
+
+
+def tune_four(rows):
+    """Enough tuned shapes to predict from; the bests, whose configuration is the fastest of each."""
+    tried = [Configuration.of("naive", {"BLOCK_X": x, "BLOCK_Y": y}) for x in (16, 32, 64) for y in (2, 4, 8)]
+    bests = [rows.best(SHAPE | {"m": m}, time_ms=m / 100) for m in (256, 512, 1024, 2048)]
+    for best in bests:
+        trial = rows.trial_of(best)
+        study = rows.session.get_one(models.Study, trial.study_id)
+        job = rows.session.get_one(models.TuningJob, trial.job_id)
+        for place, configuration in enumerate(tried):
+            rows.trial(study, job, configuration, 2 * best.time_ms + place / 50)
+    return bests

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-import re
 import sys
 import threading
-from contextlib import contextmanager
 
 import pytest
 
@@ -156,73 +153,3 @@ def test_level_is_a_setting(monkeypatch, in_json, capsys):
     logs.configure()
     in_json.warning("not worth a line")
     assert lines(capsys) == []
-
-
-def said(**of):
-    facts = {"request_id": "0123456789", "caller": "key ci", "method": "GET", "route": "/v1/jobs/{job_id}"}
-    return logs.Answered(**facts | {"status": 200, "duration_ms": 1.23456} | of)
-
-
-OF_REQUESTS = [
-    said(),
-    said(caller=None, route="(refused)", status=421, duration_ms=0.0004),
-    said(caller='key "é" \\', duration_ms=12345.6),
-    said(request_id=TOKEN),
-    said(caller=f"Bearer {TOKEN}"),
-]
-
-
-@pytest.fixture(params=["in_json", "in_text"])
-def logger(request):
-    return request.getfixturevalue(request.param)
-
-
-@contextmanager
-def nobody_else_hears():
-    """As in a server; here the test framework listens too."""
-    with pytest.MonkeyPatch.context() as patch:
-        root = logging.getLogger()
-        patch.setattr(root, "handlers", [one for one in root.handlers if isinstance(one, logs._Stderr)])
-        yield patch
-
-
-def test_the_short_line_of_a_request_is_the_line_of_its_record(logger, capsys):
-    for one in OF_REQUESTS:
-        capsys.readouterr()
-        with nobody_else_hears():
-            assert logs.write_answered(logger, one)
-        short = capsys.readouterr().err
-        logger.info("%s", one.message, extra=one._asdict() | {"duration_ms": round(one.duration_ms, 3)})
-        assert without_moment(short) == without_moment(capsys.readouterr().err)
-        assert TOKEN not in short
-
-
-def without_moment(line):
-    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "a moment", line)
-
-
-def test_where_others_listen_a_request_is_a_record(logger, caplog):
-    assert not logs.write_answered(logger, said())  # the test framework
-    with nobody_else_hears() as patch:
-        assert logs.write_answered(logger, said())
-        patch.setattr(logger, "handlers", [caplog.handler])
-        assert not logs.write_answered(logger, said())
-    with nobody_else_hears() as patch:
-        patch.setattr(logger, "propagate", False)
-        assert not logs.write_answered(logger, said())
-
-
-def test_a_process_that_always_says_something_says_it_of_requests_too(logger):
-    with nobody_else_hears():
-        assert logs.write_answered(logger, said())
-        logs.always(worker="w1")
-        assert not logs.write_answered(logger, said())
-
-
-def test_where_stderr_is_gone_no_request_fails(logger):
-    closed = io.StringIO()
-    closed.close()
-    with nobody_else_hears() as patch:
-        assert logs.write_answered(logger, said())
-        patch.setattr(sys, "stderr", closed)
-        assert not logs.write_answered(logger, said())

@@ -9,10 +9,12 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
@@ -21,10 +23,10 @@ from tilewright.tuner.adopt.declaration import Declaration
 from tilewright.tuner.adopt.host_function import with_kernel_of_host
 from tilewright.tuner.adopt.meaning import LIMIT_S, candidates, meaning, posed
 from tilewright.tuner.adopt.run import AdoptionError, intercepted
-from tilewright.tuner.adopt.run_answers import with_answers
-from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut
-from tilewright.tuner.adopt.textures import with_texture_objects
+from tilewright.tuner.adopt.source import Arguments, is_known, variant_source, with_cut, with_texture_objects
 from tilewright.tuner.cuda_source.proposed import unique_name
+from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.errors import TunerError
 
 Record = Mapping[str, Any]
 
@@ -228,3 +230,41 @@ def _refusal(record: Mapping[str, Any]) -> str | None:
     if not any(one["kind"] == "tensor" for one in record["arguments"]):
         return "it has no array among its arguments"
     return None
+
+
+Folder = Callable[[Mapping[str, Any], Path], Path]
+"""Makes the folder of a call inside another one; raises AdoptionError."""
+
+
+def with_answers(record: Mapping[str, Any], files: Path, folder_of: Folder) -> dict[str, Any]:
+    """The record with the answer in files; without an answer, and with a note, where it cannot be computed here."""
+    call = record["answer_run"]
+    try:
+        with tempfile.TemporaryDirectory(dir=files) as temporary:
+            results = _results(folder_of({**call, "answer_run": None}, Path(temporary)))
+        for place, of in call["places"].items():
+            if results[of] is None:
+                raise AdoptionError(f"{call['kernel_name']} does not write argument {of + 1}")
+            np.save(files / str(record["answer"][int(place)]), results[of])
+    except TunerError as error:
+        reason = str(error).strip().splitlines()[0]
+        note = (
+            f"the answer is what {call['kernel_name']} computes, which failed on the CPU device: it is not taken over"
+        )
+        return {**record, "answer": None, "verify": None, "notes": [*record["notes"], f"{note} ({reason})"]}
+    note = f"the answer is what {call['kernel_name']} computes on the CPU device"
+    return {**record, "notes": [*record["notes"], note]}
+
+
+def _results(folder: Path) -> list[np.ndarray[Any, Any] | None]:
+    """What the kernel's only configuration leaves in each of its arguments; None of one that it does not write."""
+    kernel, device = own_kernel(folder), CpuDevice()
+    problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
+    try:
+        bench = device.bench(kernel, problem, seed=1)
+        bench.close()
+        written = {tensor.name: tensor.dtype_for(problem) for tensor in kernel.outputs}
+        values = bench.expected.references
+        return [values[a.name].value.astype(written[a.name]) if a.name in written else None for a in kernel.arguments]
+    finally:
+        device.close()

@@ -21,7 +21,6 @@ from tilewright.tuner.capture.capture import Capture, CaptureError
 from tilewright.tuner.capture.proposals import proposals
 from tilewright.tuner.capture.triton.adopt import adopted_triton
 from tilewright.tuner.cuda_source.c_types import COMMENT, NUMBER, dtype_of, type_of
-from tilewright.tuner.cuda_source.mangled import unmangled
 from tilewright.tuner.kernel_check.parameters import parameters_of
 
 _VECTOR = re.compile(r"(float|double|char|uchar|short|ushort|int|uint|longlong|ulonglong)([234])")
@@ -190,3 +189,26 @@ def _constants(launch: Mapping[str, Any], folder: Path) -> dict[str, str]:
         except UnclearError as error:
             raise CaptureError(f"{launch['name']} cannot be adopted: {error}") from error
     return constants
+
+
+_LENGTH = re.compile(r"\d+")
+
+
+def unmangled(name: str) -> str | None:
+    """The function's name with its namespaces, `_ZN4mine5scaleEPfi` is `mine::scale`; None of a template's instance.
+
+    A name that is not mangled comes back as it is.
+    """
+    if not name.startswith("_Z"):
+        return name
+    rest = name[2:].removeprefix("L")
+    is_nested = rest.startswith("N")
+    rest, words = rest.removeprefix("N"), list[str]()
+    while found := _LENGTH.match(rest):
+        end = found.end() + int(found[0])
+        words.append(rest[found.end() : end])
+        rest = rest[end:]
+        if not is_nested:
+            break
+    is_whole = words and (rest.startswith("E") if is_nested else not rest.startswith("I"))
+    return "::".join(words) if is_whole else None

@@ -18,9 +18,8 @@ from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.families.cover import MOST_RANGES, NoCoverError, Span, cover
 from tilewright.tuner.families.limits import NO_HOOKS, FamilyBudget, FamilyHooks, FamilyStoppedError
-from tilewright.tuner.families.measured import Measured
 from tilewright.tuner.families.representative import MOST, behind, between, inside, spread
-from tilewright.tuner.families.table import Table
+from tilewright.tuner.families.table import Measured, Table
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.loop.tune import tune

@@ -1,4 +1,4 @@
-"""The report's files: HTML that needs nothing else, Markdown, two CSV files, and JSON to make them again from."""
+"""The report's files: HTML that needs nothing else, Markdown, two CSV files, and all numbers as JSON."""
 
 from __future__ import annotations
 

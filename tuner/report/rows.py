@@ -1,4 +1,4 @@
-"""The rows of a report and every number derived from them. Plain data: it goes to JSON and back."""
+"""The rows of a report and every number derived from them. Plain data, as the file of JSON has it."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class LadderReport:
         return [step.key for step in self.steps if step.key in there]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it."""
+        """Plain data, for the file of JSON."""
         return asdict(self)
 
 
@@ -246,22 +246,3 @@ def fastest_sizes(report: LadderReport, keys: Sequence[str], *, transfers: bool)
             time_ms = row.with_transfers_ms if transfers else row.time.median_ms
             best[row.size] = min(time_ms, best.get(row.size, math.inf))
     return sorted(best.items())
-
-
-def from_json(data: Mapping[str, Any]) -> LadderReport:
-    """The report that `as_json` gave; raises KeyError or TypeError where it is not one."""
-    steps = tuple(StepRow(**(step | _parts(step, tile=True))) for step in data["steps"])
-    swept = {name: tuple(SweepRow(**(row | _parts(row))) for row in data.get(name, ())) for name in _SWEPT}
-    whole: dict[str, Any] = {"bandwidth": Bandwidth(**data["bandwidth"]), "steps": steps, **swept}
-    whole |= {name: tuple(data[name]) for name in ("notes", "swept")}
-    whole["compared"] = tuple((over, under) for over, under in data["compared"])
-    return LadderReport(**(dict(data) | whole))
-
-
-_SWEPT = ("sweep", "rectangles")  # reports of before have no rectangles
-_NESTED: Mapping[str, Any] = {"work": Work, "time": Time, "moves": Moves, "traffic": Traffic}
-
-
-def _parts(row: Mapping[str, Any], *, tile: bool = False) -> dict[str, Any]:
-    nested = {name: made(**row[name]) for name, made in _NESTED.items() if row.get(name) is not None}
-    return nested | ({"tile": tuple(row["tile"])} if tile and row.get("tile") else {})

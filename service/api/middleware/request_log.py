@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from starlette.types import Scope
 
-from tilewright.service import logs
-
 logger = logging.getLogger("tilewright.requests")
 
 QUIET = frozenset({"/health", "/ready", "/metrics", "/static"})
@@ -21,16 +19,11 @@ def facts(scope: Scope) -> Mapping[str, object]:
     return {"request_id": scope.get("tilewright.request_id"), "caller": caller.name if caller else None}
 
 
-def write(scope: Scope, method: str, route: str, status: int, duration_ms: float) -> None:
+def write(method: str, route: str, status: int, duration_ms: float) -> None:
     """Logs an answered request, without its address, which may hold a secret by mistake, above all in its query."""
     level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    caller, request_id = scope.get("tilewright.caller"), scope.get("tilewright.request_id")
-    if level == logging.INFO and request_id is not None:
-        name = caller.name if caller else None
-        if logs.write_answered(logger, logs.Answered(request_id, name, method, route, status, duration_ms)):
-            return
     extra = {"method": method, "route": route, "status": status, "duration_ms": round(duration_ms, 3)}
     # Made by hand: `logger.log` would look through the stack for this line's number, which costs more than the rest.
     record = logger.makeRecord(

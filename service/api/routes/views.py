@@ -12,8 +12,8 @@ from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import ViewName, ViewRequest
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.operations.views import saved
-from tilewright.service.operations.views.saved import ViewAnswer
+from tilewright.service.operations.views import notes
+from tilewright.service.operations.views.notes import ViewAnswer
 
 router = APIRouter(prefix="/v1/views", tags=["views"])
 
@@ -22,14 +22,14 @@ router = APIRouter(prefix="/v1/views", tags=["views"])
 def list_views() -> Page[ViewAnswer]:
     """Every saved view of the dashboard, by name."""
     with transaction() as session:
-        return Page(items=saved.saved_views(session))
+        return Page(items=notes.saved_views(session))
 
 
 @router.post("", operation_id="save_view", responses=refuses(INVALID, BY_ERROR[CeilingError], UNAVAILABLE))
 def save_view(request: ViewRequest) -> ViewAnswer:
     """Save an address of the dashboard under a name, in place of the one that had it."""
     with transaction() as session:
-        return saved.save_view(session, request)
+        return notes.save_view(session, request)
 
 
 @router.delete(
@@ -38,4 +38,4 @@ def save_view(request: ViewRequest) -> ViewAnswer:
 def delete_view(name: Annotated[ViewName, Path(description="A view's name.")]) -> None:
     """Delete a saved view."""
     with transaction() as session:
-        saved.delete_view(session, name)
+        notes.delete_view(session, name)

@@ -1,1 +1,1 @@
-"""The commands, one module for each command or group."""
+"""The commands, by subject."""

@@ -1,8 +1,7 @@
-"""`demand`: requested problems that are not tuned yet, and their tuning; `record`: what a program would ask for."""
+"""`demand` and `attention`: what is asked for and not tuned, where tuning is worthwhile, and its tuning."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,18 +9,16 @@ import typer
 from tilewright.service.cli.arguments import JobLimits, PriorityOption, SecondsOption, TrialsOption, describe
 from tilewright.service.cli.commands.results import KernelOption, LimitOption, ModelOption
 from tilewright.service.cli.connection import connect
-from tilewright.service.cli.failure import CommandError
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.output import JsonFlag, print_json, print_table
+from tilewright.service.cli.output import JsonFlag, lists_by_default, print_json, print_table
 from tilewright.service.operations import DEFAULT_PRIORITY
-from tilewright.tuner.pytorch import record_command
+from tilewright.service.operations.views.attention_kind import AttentionKind
 
-app = typer.Typer(help="Demand: requested problems that are not tuned yet.")
+demand_app = typer.Typer(help="Demand: requested problems that are not tuned yet.")
 
-NOTHING = "Every requested problem has been tuned. (The API counts requests; commands are not counted.)"
+ALL_TUNED = "Every requested problem has been tuned. (The API counts requests; commands are not counted.)"
 
 
-@app.command("list")
+@demand_app.command("list")
 def list_demand(
     *, kernel: KernelOption = None, device_model: ModelOption = None, limit: LimitOption = 50, as_json: JsonFlag = False
 ) -> None:
@@ -37,15 +34,15 @@ def list_demand(
             (one.count, describe(one.problem), one.device_model, f"{one.last_asked_at:%Y-%m-%d %H:%M}")
             for one in problems
         ],
-        nothing=NOTHING,
+        nothing=ALL_TUNED,
     )
 
 
-lists_by_default(app, list_demand)
+lists_by_default(demand_app, list_demand)
 
 
-@app.command()
-def tune(
+@demand_app.command("tune")
+def tune_demand(
     *,
     top: Annotated[
         int, typer.Option("--top", min=1, max=100, help="How many problems, the most requested first.")
@@ -69,20 +66,76 @@ def tune(
     print_table(
         ("requests", "problem", "device", "job"),
         [(one.count, describe(one.problem), one.device_model, one.job_id or one.refused) for one in tuned],
-        nothing=NOTHING,
+        nothing=ALL_TUNED,
     )
 
 
-def record(
-    program: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM", help="The program with its arguments, behind `--`.")
-    ],
-    out: Annotated[Path | None, typer.Option("--out", help="Write the recording to this file, as JSON.")] = None,
-    demand: Annotated[bool, typer.Option("--demand", help="Tell the service what ran and is not tuned.")] = False,
+attention_app = typer.Typer(help="Attention: where tuning is worthwhile, with the reasons.")
+
+KindOption = Annotated[AttentionKind | None, typer.Option("--kind", help="Only items with this reason.")]
+NOTHING_TO_DO = "Nothing needs attention."
+
+
+@attention_app.command("list")
+def list_attention(
+    *,
+    kind: KindOption = None,
+    kernel: KernelOption = None,
+    device_model: ModelOption = None,
+    limit: LimitOption = 50,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Run a PyTorch program and print which of its operations could be tuned, and what that could gain."""
-    try:
-        status = record_command.run(program, out=out, demand=demand)
-    except record_command.RecordError as error:
-        raise CommandError(str(error)) from error
-    raise typer.Exit(status)
+    """List what needs attention with its reasons, the most worthwhile first."""
+    from tilewright.service.operations.views.attention import AttentionFilter
+
+    with connect() as connection:
+        items = connection.attention(AttentionFilter(kind, kernel, device_model), limit=limit).items
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ("problem", "device", "requests", "may save", "why"),
+        [
+            (
+                describe(one.problem),
+                one.device_model,
+                one.requests or "",
+                "" if one.expected_gain is None else f"{one.expected_gain:.0%}",
+                "; ".join(f"{reason.kind}: {reason.text}" for reason in one.reasons),
+            )
+            for one in items
+        ],
+        nothing=NOTHING_TO_DO,
+    )
+
+
+lists_by_default(attention_app, list_attention)
+
+
+@attention_app.command("tune")
+def tune_attention(
+    *,
+    top: Annotated[int, typer.Option("--top", min=1, max=100, help="How many, the most worthwhile first.")] = 10,
+    kind: KindOption = None,
+    kernel: KernelOption = None,
+    device_model: ModelOption = None,
+    trials: TrialsOption = None,
+    seconds: SecondsOption = None,
+    priority: PriorityOption = DEFAULT_PRIORITY,
+    as_json: JsonFlag = False,
+) -> None:
+    """Queue a job for each of the most worthwhile that a running worker serves. The default budget is 100 trials."""
+    from tilewright.service.operations.requests import DemandJobs
+    from tilewright.service.operations.views.attention import AttentionFilter
+
+    request = DemandJobs.model_validate({"budget": JobLimits(trials, seconds).budget(), "priority": priority})
+    with connect() as connection:
+        tuned = connection.tune_attention(request, AttentionFilter(kind, kernel, device_model), top=top)
+    if as_json:
+        print_json(tuned)
+        return
+    print_table(
+        ("problem", "device", "job"),
+        [(describe(one.problem), one.device_model, one.job_id or one.refused) for one in tuned],
+        nothing=NOTHING_TO_DO,
+    )

@@ -1,15 +1,20 @@
-"""`devices`: the devices of this machine, and those that workers have registered."""
+"""`devices`, `drain` and `resume`: the devices of this machine and those registered, in and out of service."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tilewright.service.cli.connection import connect
-from tilewright.service.cli.output import JsonFlag, note, print_json, print_table
+from tilewright.service.cli.local.machine import uuid_of
+from tilewright.service.cli.output import JsonFlag, note, print_json, print_table, tell
 
 if TYPE_CHECKING:
+    from tilewright.service.cli.connection import Connection
     from tilewright.service.operations.answers import DeviceAnswer
     from tilewright.tuner.devices.local import DeviceEntry
 
@@ -24,10 +29,10 @@ def devices(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"here": [asdict(entry) for entry in here], "registered": registered})
     else:
-        _print(here, registered)
+        _print_devices(here, registered)
 
 
-def _print(here: list[DeviceEntry], registered: list[DeviceAnswer]) -> None:
+def _print_devices(here: list[DeviceEntry], registered: list[DeviceAnswer]) -> None:
     by_uuid = {device.uuid: device for device in registered}
     rows: list[tuple[object, ...]] = []
     for entry in here:
@@ -52,3 +57,43 @@ def _state(registered: DeviceAnswer | None) -> str:
     silent_s = (datetime.now(UTC) - registered.heartbeat_at).total_seconds()
     since = f"{registered.heartbeat_at:%Y-%m-%d %H:%M %Z}"
     return f"silent for {silent_s:.0f} s" if silent_s < 600 else f"silent since {since}"
+
+
+DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="cuda:0, cpu, or a UUID of any machine.")]
+
+LOOK_EVERY_S = 1.0
+
+
+def drain(
+    device: DeviceArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Return only when the running job has ended.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Stop giving jobs to a device: the running one ends, no other starts until it is resumed."""
+    with connect() as connection:
+        one = connection.drain_device(uuid_of(device))
+        if wait and one.job is not None:
+            note(f"waiting for job {one.job}")
+            one = _wait_until_idle(connection, one)
+    if as_json:
+        print_json(one)
+    elif one.job is None:
+        note(f"{one.uuid} is drained; put it back: tilewright resume {device}")
+    else:
+        note(
+            f"{one.uuid} is draining: job {one.job} runs to its end, no other starts; undo: tilewright resume {device}"
+        )
+
+
+def resume(device: DeviceArgument, as_json: JsonFlag = False) -> None:
+    """Give jobs to a drained device again."""
+    with connect() as connection:
+        one = connection.resume_device(uuid_of(device))
+    tell(one, f"{one.uuid} takes jobs again", as_json=as_json)
+
+
+def _wait_until_idle(connection: Connection, one: DeviceAnswer) -> DeviceAnswer:
+    while one.job is not None and one.alive:
+        time.sleep(LOOK_EVERY_S)
+        one = next(found for found in connection.devices() if found.uuid == one.uuid)
+    return one

@@ -10,8 +10,7 @@ import typer
 from tilewright.service.cli.arguments import describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.output import JsonFlag, data, note, print_facts, print_json, print_table
+from tilewright.service.cli.output import JsonFlag, data, lists_by_default, note, print_facts, print_json, print_table
 from tilewright.service.cli.report import milliseconds, trials_done
 
 if TYPE_CHECKING:

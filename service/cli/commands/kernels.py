@@ -9,12 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from tilewright.service.cli.arguments import KernelArgument
-from tilewright.service.cli.commands.own_kernels.adopt import adopt_script
-from tilewright.service.cli.commands.own_kernels.check import check
-from tilewright.service.cli.commands.own_kernels.new import new
+from tilewright.service.cli.commands.own_kernels import adopt_script, check, new
 from tilewright.service.cli.connection import connect
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.output import JsonFlag, data, print_facts, print_json, print_table
+from tilewright.service.cli.output import JsonFlag, data, lists_by_default, print_facts, print_json, print_table
 from tilewright.service.operations.parse import format_shape
 
 app = typer.Typer(help="Kernels: list, show, source, check, new, adopt.")

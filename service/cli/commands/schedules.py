@@ -10,9 +10,8 @@ import typer
 from tilewright.service.cli.arguments import CompilerName, JobLimits, PriorityOption, TrialsOption, describe
 from tilewright.service.cli.connection import connect
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.machine import uuid_of
-from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
+from tilewright.service.cli.local.machine import uuid_of
+from tilewright.service.cli.output import JsonFlag, data, lists_by_default, note, print_json, print_table
 from tilewright.service.cli.schedule_text import (
     PROBLEM_EXAMPLE,
     local_time,

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import socket
 import ssl
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.service import logs
 from tilewright.service.cli.connection import prepare_database
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.listening import require_free_port
-from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.local.machine import chosen_devices
+from tilewright.service.cli.local.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.cli.output import note
-from tilewright.service.cli.supervisor import Supervisor, end_with_supervisor, terminable, worker_program
 from tilewright.service.settings import settings
+
+if TYPE_CHECKING:
+    from tilewright.service.api.server.wire import Bounded
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: TILEWRIGHT_HOST.")]
 PortOption = Annotated[
@@ -55,7 +59,6 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     from uvicorn.config import STARTUP_FAILURE
 
     from tilewright.service.api.server import wire
-    from tilewright.service.api.server.protocols import protocol
 
     config = uvicorn.Config(
         "tilewright.service.app:create_app",
@@ -63,7 +66,7 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
         host=settings().host,
         port=settings().port,
         workers=1,
-        http=protocol(),
+        http=_protocol(),
         loop="tilewright.service.api.server.wire:new_loop",
         ws="none",
         backlog=wire.backlog(),
@@ -143,3 +146,37 @@ def _supervise(supervisor: Supervisor, grace_s: float) -> None:
         note("stopping")
     finally:
         supervisor.stop(grace_s)
+
+
+def require_free_port(host: str, port: int) -> None:
+    """Raises CommandError, with the remedy, if the address cannot be listened on."""
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+        # As uvicorn does: connections that are still closing are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                raise CommandError(
+                    f"cannot listen on {host}: it is not an address of this machine ({error.strerror}). "
+                    "--host or TILEWRIGHT_HOST must be one, such as 127.0.0.1, or 0.0.0.0 for all"
+                ) from error
+            raise CommandError(
+                f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
+                f"If not, choose another port: --port {port % 65535 + 1}"
+            ) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _protocol() -> type[Bounded]:
+    """The connection class with the fastest HTTP parser that is installed."""
+    from tilewright.service.api.server.wire import H11Connection
+
+    try:
+        from tilewright.service.api.server.wire_httptools import HttptoolsConnection
+    except ImportError:
+        return H11Connection
+    return HttptoolsConnection

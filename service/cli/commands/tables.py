@@ -65,7 +65,7 @@ def tune_table(
     as_json: JsonFlag = False,
 ) -> None:
     """Tune every size of an axis on a device of this machine, and keep the table for launchers of this user."""
-    from tilewright.service.cli.ladder import alone_on, device_named
+    from tilewright.service.cli.local.ladder import alone_on, device_named
     from tilewright.tuner.devices.local import open_device
     from tilewright.tuner.families.limits import FamilyBudget, FamilyHooks
     from tilewright.tuner.families.tune import tune_family

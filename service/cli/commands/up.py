@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.service.cli.arguments import DtypeOption, JobLimits, KernelOptions, describe, job_request
-from tilewright.service.cli.commands.serve import HostOption, PortOption, choose_address
+from tilewright.service.cli.commands.serve import HostOption, PortOption, choose_address, require_free_port
 from tilewright.service.cli.commands.tune import show_result, submit, watch
 from tilewright.service.cli.connection import embedded_server
 from tilewright.service.cli.failure import CommandError, ExitCode
-from tilewright.service.cli.listening import require_free_port
-from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.local.machine import chosen_devices
+from tilewright.service.cli.local.supervisor import terminable
 from tilewright.service.cli.output import data, note
 from tilewright.service.cli.report import print_best
-from tilewright.service.cli.supervisor import terminable
 from tilewright.service.operations.parse import format_shape, parse_options, parse_shape
 from tilewright.service.settings import settings
 
 if TYPE_CHECKING:
-    from tilewright.service.cli.installation import Installation
+    from tilewright.service.cli.local.installation import Installation
     from tilewright.service.operations.answers import BestAnswer, ProblemAnswer
 
 FIRST_PROBLEM = {"m": 256, "n": 100, "k": 784}
@@ -68,7 +67,7 @@ def up(
     port: PortOption = None,
 ) -> None:
     """Run everything on this machine: PostgreSQL, API, a worker for each GPU (or one for the CPU)."""
-    from tilewright.service.cli.installation import Installation
+    from tilewright.service.cli.local.installation import Installation
 
     if again and tune is None:
         raise CommandError("--again needs --tune KERNEL. Example: --tune gemm --again", ExitCode.USAGE)

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.service.cli.connection import database_session
-from tilewright.service.cli.groups import lists_by_default
-from tilewright.service.cli.output import JsonFlag, data, note, print_json, print_table
+from tilewright.service.cli.output import JsonFlag, data, lists_by_default, note, print_json, print_table
 
 app = typer.Typer(help="Webhooks: addresses that get a message when a job ends.")
 

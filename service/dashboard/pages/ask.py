@@ -12,8 +12,8 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.service.dashboard import formatting, snippets, views
-from tilewright.service.dashboard.launch_snippets import launches
 from tilewright.service.dashboard.rendering import PageRoute, may, own_url, page
+from tilewright.service.dashboard.snippets import launches
 from tilewright.service.errors import CallerLeftError, InvalidRequestError, NoConfigurationError, NotFoundError
 from tilewright.service.operations import DEFAULT_PRIORITY, catalog, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer, Match

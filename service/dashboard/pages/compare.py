@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.dashboard import formatting
-from tilewright.service.dashboard.charts.ratios import ratio_chart
+from tilewright.service.dashboard.charts.compared import ratio_chart
 from tilewright.service.dashboard.charts.small import DotPlot
 from tilewright.service.dashboard.rendering import PageRoute, address, page
 from tilewright.service.dashboard.tables import Sort, TableOrder

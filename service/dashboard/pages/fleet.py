@@ -16,7 +16,7 @@ from tilewright.service.dashboard.tables import Column, PageNumber, Sort, TableO
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import DeviceAnswer, JobAnswer
 from tilewright.service.operations.caller import Scope
-from tilewright.service.operations.fleet.queues import QueueAnswer, queues
+from tilewright.service.operations.fleet.fleet import QueueAnswer, queues
 from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.requests import KeyName
 from tilewright.service.operations.transaction import transaction

@@ -1,4 +1,4 @@
-"""The page of one problem: its best on each device model, its history, studies, jobs and requests, and its launch."""
+"""The page of one problem, that of a family's table, and that of the latest changes of bests."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from tilewright.kernels.errors import InvalidProblemError
 from tilewright.service.dashboard import formatting, matrix_view, views
+from tilewright.service.dashboard.charts.compared import searches_chart
 from tilewright.service.dashboard.charts.history import history_chart
-from tilewright.service.dashboard.charts.searches import searches_chart
 from tilewright.service.dashboard.charts.study import Over
-from tilewright.service.dashboard.launch_snippets import launches
+from tilewright.service.dashboard.charts.table import table_chart
 from tilewright.service.dashboard.pages import jobs as job_pages
 from tilewright.service.dashboard.pages.ask import TRIALS
 from tilewright.service.dashboard.rendering import PageRoute, address, may, own_url, page
-from tilewright.service.dashboard.snippets import tune_command
+from tilewright.service.dashboard.snippets import launches, tune_command
 from tilewright.service.dashboard.tables import Sort, TableOrder
+from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations import DEFAULT_PRIORITY, registry
 from tilewright.service.operations.answers import BestAnswer, DeviceModelAnswer
-from tilewright.service.operations.best.history import HistoryEntry
+from tilewright.service.operations.best.history import HistoryEntry, changed_problems
+from tilewright.service.operations.best.tables import table
 from tilewright.service.operations.best_cache.memory import BestMemory
 from tilewright.service.operations.caller import Scope
+from tilewright.service.operations.catalog import kernel_named
+from tilewright.service.operations.pages import MAX_ROW_ID
+from tilewright.service.operations.parse import format_shape, parse_options
 from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.shape_filter import shape_of
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.matrix_rows import CellAnswer
 from tilewright.service.operations.views.problem import KnownProblem, NamedProblem, known_problem
@@ -168,3 +175,66 @@ def _line(entry: HistoryEntry, kernel: str) -> dict[str, Any]:
         "configuration": formatting.configuration(kernel, entry.variant, entry.configuration),
         "against_library": entry.library_ms / entry.time_ms if entry.library_ms is not None else None,
     }
+
+
+@router.get("/tables/{table_id}")
+def family(request: Request, table_id: int) -> HTMLResponse:
+    """One table."""
+    if not 0 < table_id <= MAX_ROW_ID:
+        raise NotFoundError("table", str(table_id))
+    with transaction() as session:
+        found = table(session, table_id)
+    ranges = [
+        {
+            "range": one,
+            "configuration": formatting.configuration(found.kernel, one.variant, one.configuration),
+            "time_ms": [one.times_ms[size] for size in sorted(one.times_ms, key=int)],
+        }
+        for one in found.ranges
+    ]
+    return page(
+        "family.html",
+        table=found,
+        chart=table_chart(found),
+        ranges=ranges,
+        data=views.table_path(found),
+        can_tune=may(request, Scope.TUNE),
+        again=found.model_dump(mode="json", include={"kernel", "shape", "dtype", "options", "device_model"}),
+        command=tune_command(found, found.device_model),
+    )
+
+
+OptionalText = Annotated[str | None, Query(max_length=512)]
+
+
+@router.get("/history")
+def history_page(
+    *,
+    kernel: Annotated[str | None, Query(max_length=64)] = None,
+    shape: OptionalText = None,
+    dtype: Annotated[str | None, Query(max_length=16)] = None,
+    options: OptionalText = None,
+) -> Response:
+    """The latest changes, of one kernel where it is named; with a shape, the page of that problem."""
+    chosen = {"kernel": kernel, "shape": shape, "dtype": dtype or "float32", "options": options}
+    refusal = None
+    if shape:
+        try:
+            named = kernel_named(kernel or "gemm")
+            problem = named.problem(shape_of(shape, named.axes), chosen["dtype"] or "", parse_options(options))
+            return RedirectResponse(views.problem_path(problem), status_code=303)
+        except (InvalidProblemError, InvalidRequestError, NotFoundError) as error:
+            refusal = error
+    with transaction() as session:
+        changed = changed_problems(session, kernel=kernel or None)
+    declared = catalogue().by_name.get(kernel or "gemm")
+    return page(
+        "history.html",
+        status=422 if refusal else 200,
+        kernels=sorted(catalogue().by_name),
+        chosen=chosen,
+        refusal=refusal,
+        dtypes=declared.dtypes if declared else (chosen["dtype"],),
+        example=format_shape(dict(declared.example_shape)) if declared else "",
+        changed=changed,
+    )

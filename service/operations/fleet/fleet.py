@@ -1,15 +1,21 @@
-"""Draining and resuming devices: a draining device ends its running job and takes no other."""
+"""Devices: drained and resumed; their queues, and whether a device takes jobs now."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import Field
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.answers import DeviceAnswer
+from tilewright.service.operations.answers import Answer, DeviceAnswer
+from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.registry import devices
 from tilewright.service.settings import settings
 from tilewright.service.store import models
+from tilewright.service.store.models import JobState
 
 
 def drain_device(session: Session, uuid: str) -> DeviceAnswer:
@@ -45,3 +51,46 @@ def _set(session: Session, uuid: str, moment: object) -> DeviceAnswer:
         known = session.scalars(select(table.uuid).order_by(table.uuid).limit(20))
         raise NotFoundError("device", uuid, list(known))
     return next(device for device in devices(session) if device.uuid == uuid)
+
+
+class QueueAnswer(Answer):
+    """The open jobs for a device model, or for one device of it."""
+
+    device_model: str | None = Field(description="Null: any model's device may take them.")
+    device: str | None = Field(description="UUID, where only that device may take them.")
+    queued: int
+    running: int
+    oldest_at: datetime | None = Field(description="When the oldest queued job was requested.")
+    is_served: bool = Field(description="Whether a device that may take them is alive, ready and not draining.")
+
+
+def queues(session: Session, devices: Sequence[DeviceAnswer]) -> list[QueueAnswer]:
+    """The queues that hold an open job, the longest first; `devices` are all devices."""
+    job, model, device = models.TuningJob, models.DeviceModel, models.Device
+    is_queued = job.state == JobState.QUEUED
+    rows = session.execute(
+        select(
+            model.slug,
+            device.uuid,
+            func.count().filter(is_queued),
+            func.count().filter(~is_queued),
+            func.min(job.created_at).filter(is_queued),
+        )
+        .outerjoin(model, model.id == job.device_model_id)
+        .outerjoin(device, device.id == job.device_id)
+        .where(job.state.in_(OPEN))
+        .group_by(model.slug, device.uuid)
+    )
+    takers = [taker for taker in devices if taker.alive and taker.state == "ready" and not taker.draining]
+    answers = [
+        QueueAnswer(
+            device_model=slug,
+            device=uuid,
+            queued=queued,
+            running=running,
+            oldest_at=oldest_at,
+            is_served=any(slug in {None, taker.model} and uuid in {None, taker.uuid} for taker in takers),
+        )
+        for slug, uuid, queued, running, oldest_at in rows
+    ]
+    return sorted(answers, key=lambda queue: (-queue.queued, queue.device_model or "", queue.device or ""))

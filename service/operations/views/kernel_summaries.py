@@ -1,9 +1,13 @@
-"""Every kernel in one line: what is tuned, how it stands beside the library, and what needs somebody."""
+"""Kernels in a line each, and one of them on each device model: what is tuned, and what needs somebody."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pydantic import Field
-from sqlalchemy import func, select, true
+from sqlalchemy import CTE, ScalarSelect, func, select, true
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from tilewright.service.operations.answers import Answer
@@ -82,3 +86,45 @@ def kernel_summaries(session: Session) -> list[KernelSummary]:
             requested=asked[name],
         )
     return sorted(found.values(), key=lambda one: (-one.tuned, one.kernel))
+
+
+class ModelSummary(Answer):
+    """One device model: how its results stand beside the library, and how many need attention."""
+
+    device_model: str
+    geometric_mean: float | None = Field(
+        description="Of the library's time over ours, over the problems that have both; above 1 ours is faster."
+    )
+    compared: int = Field(description="Problems with a time of the library.")
+    gain_over_default: float | None = Field(description="Geometric mean of the default's time over ours.")
+    tuned: int
+    counts: dict[CellStatus, int]
+
+
+def summary_of(pairs: CTE) -> ScalarSelect[Any]:
+    """A summary for each device model that occurs in these cells, as JSON; null where there is none."""
+    model = models.DeviceModel
+    counts = [x for status in CellStatus for x in (status.value, func.count().filter(has_status(pairs, status)))]
+    line = (
+        select(
+            model.slug.label("device_model"),
+            func.exp(func.avg(func.ln(pairs.c.ratio))).label("geometric_mean"),
+            func.count(pairs.c.ratio).label("compared"),
+            func.exp(func.avg(func.ln(pairs.c.gain))).label("gain_over_default"),
+            func.count(pairs.c.best_id).label("tuned"),
+            func.jsonb_build_object(*counts).label("counts"),
+        )
+        .join(pairs, pairs.c.device_model_id == model.id)
+        .group_by(model.slug)
+        .subquery("line")
+    )
+    row = func.to_jsonb(line.table_valued())
+    return select(func.jsonb_agg(aggregate_order_by(row, line.c.device_model))).scalar_subquery()
+
+
+def summaries(found: Sequence[Mapping[str, Any]] | None) -> list[ModelSummary]:
+    """The summaries from the rows that `summary_of` read."""
+    return [
+        ModelSummary(**{**line, "counts": {status: line["counts"][status.value] for status in CellStatus}})
+        for line in found or ()
+    ]

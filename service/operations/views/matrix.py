@@ -21,8 +21,8 @@ from tilewright.service.operations.pages import cursor_content, invalid_cursor, 
 from tilewright.service.operations.shape_filter import as_number, of_shape
 from tilewright.service.operations.views.cells import CellStatus, has_status, known_cells
 from tilewright.service.operations.views.families import family
+from tilewright.service.operations.views.kernel_summaries import ModelSummary, summaries, summary_of
 from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_rows
-from tilewright.service.operations.views.summary import ModelSummary, summaries, summary_of
 from tilewright.service.store import models
 
 MOST_COLUMNS = 10

@@ -12,7 +12,7 @@ from sqlalchemy import select, text, true
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.cells import known_cells
-from tilewright.service.operations.views.summary import summaries, summary_of
+from tilewright.service.operations.views.kernel_summaries import summaries, summary_of
 
 BELIEVED_S = 60.0
 PATIENCE_MS = 4000

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contracts.verified import verified
+from contracts.variant import verified
 
 from tilewright.kernels.attention.declaration import KERNEL
 from tilewright.kernels.axes import Layout

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 from contracts.host_compiler import SANITIZING, checked
-from contracts.verified import verified
+from contracts.variant import verified
 from faulty_kernels import with_change
 from sampling import EXHAUSTIVE
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import shape_or_example
+from sampling import shape_or_example
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import Limits, Problem

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import A100, H200, assert_resources_suffice, drawn, needs_nvrtc
-from contracts.verified import verified
+from contracts.variant import A100, H200, assert_resources_suffice, drawn, needs_nvrtc, verified
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemm import tensor_half_space as half

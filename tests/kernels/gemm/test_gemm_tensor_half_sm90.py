@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from contracts.cubin_parameters import parameters_of
-from contracts.variant import H200, assert_resources_suffice, drawn, needs_nvrtc
+from contracts.variant import H200, assert_resources_suffice, drawn, needs_nvrtc, parameters_of
 from sampling import sampled
 
 from tilewright.kernels.catalogue import catalogue

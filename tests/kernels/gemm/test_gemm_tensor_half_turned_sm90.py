@@ -1,8 +1,7 @@
 """gemm's `tensor_half_turned_sm90`: where its search begins and ends, and what sources keep to."""
 
 import pytest
-from contracts.cubin_parameters import parameters_of
-from contracts.variant import H200, assert_resources_suffice, needs_nvrtc
+from contracts.variant import H200, assert_resources_suffice, needs_nvrtc, parameters_of
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm import tensor_half_turned_sm90_space as space

@@ -7,8 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc
-from contracts.verified import verified
+from contracts.variant import H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc, verified
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM

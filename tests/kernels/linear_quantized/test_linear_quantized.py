@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, needs_nvrtc
-from contracts.verified import verified
+from contracts.variant import H200, needs_nvrtc, verified
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError

@@ -4,8 +4,7 @@ import random
 
 import pytest
 from contracts.tensor_on_host import tensor_on_host
-from contracts.variant import H200, assert_resources_suffice, needs_nvrtc
-from contracts.verified import verified
+from contracts.variant import H200, assert_resources_suffice, needs_nvrtc, verified
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.linear_quantized import held_space as space

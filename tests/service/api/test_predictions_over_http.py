@@ -9,8 +9,7 @@ import threading
 import httpx
 import pytest
 from caller import BASE_URL
-from factories import Rows
-from tuned_shapes import tune_four
+from factories import Rows, tune_four
 from waiting import PATIENCE_S, until
 
 from tilewright.service.api import best_answers

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tilewright.service.cli import checks
-from tilewright.service.cli.checks import Check, State
+from tilewright.service.cli.local import checks
+from tilewright.service.cli.local.checks import Check, State
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.tuner.errors import NoCompilerError

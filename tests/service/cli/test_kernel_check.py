@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.own import CAPABILITIES, own_kernel
-from tilewright.service.cli.commands.own_kernels.check import TARGETS
+from tilewright.service.cli.commands.own_kernels import TARGETS
 from tilewright.service.operations import registry
 from tilewright.service.settings import settings
 from tilewright.service.store import session as store_session

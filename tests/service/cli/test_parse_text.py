@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.kernels.errors import UnknownNameError
 from tilewright.service.api.problems import response_to
 from tilewright.service.cli.explain import explain
-from tilewright.service.cli.machine import chosen_devices
+from tilewright.service.cli.local.machine import chosen_devices
 from tilewright.service.cli.output import data, fail, warn
 from tilewright.service.client import ApiProblemError
 from tilewright.service.errors import InvalidRequestError, NotFoundError

@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from processes import is_running
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, is_running, until
 
-from tilewright.service.cli import supervisor as supervisor_module
-from tilewright.service.cli.supervisor import CLI, Program, Supervisor
+from tilewright.service.cli.local import supervisor as supervisor_module
+from tilewright.service.cli.local.supervisor import CLI, Program, Supervisor
 
 FOREVER = "import threading; print('up', flush=True); threading.Event().wait()"
 STUBBORN = (
@@ -101,12 +100,12 @@ def test_what_ignores_a_polite_request_is_killed_after_the_grace(supervised):
 
 def test_programs_end_when_their_supervisor_is_killed(tmp_path):
     child = (
-        "from tilewright.service.cli.supervisor import end_with_supervisor; import os, threading;"
+        "from tilewright.service.cli.local.supervisor import end_with_supervisor; import os, threading;"
         "end_with_supervisor(); print(os.getpid(), flush=True); threading.Event().wait()"
     )
     parent = (
         "import pathlib, threading;"
-        "from tilewright.service.cli.supervisor import Program, Supervisor;"
+        "from tilewright.service.cli.local.supervisor import Program, Supervisor;"
         f"Supervisor([Program('p', ('-c', {child!r}), pathlib.Path({str(tmp_path / 'log')!r}))]).start();"
         "threading.Event().wait()"
     )

@@ -1,17 +1,24 @@
-"""Commands that pages offer to copy: the command line takes them as they stand, and they tune what is looked at."""
+"""What pages offer to copy: commands as the command line takes them, programs for Triton kernels."""
 
+from __future__ import annotations
+
+import ast
 import html
 import re
 import shlex
 
 import pytest
 from factories import H100, SHAPE
+from triton_kernels.scaled import CONFIGURATION, PROBLEM, scaled_in
 from typer.main import get_command
 
 from tilewright.service.cli.application import program
+from tilewright.service.dashboard.snippets import launches, triton_launch
+from tilewright.service.operations.answers import BestAnswer, LaunchAnswer, ProblemAnswer
 from tilewright.service.operations.parse import parse_options, parse_shape
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.store import models
+from tilewright.tuner.devices.device import Environment
 
 HISTORY = "/kernels/gemm/problem?shape=m%3D1,n%3D2,k%3D3"
 
@@ -73,3 +80,34 @@ def test_a_study_and_its_trials_go_on_with_their_problem(page, commit):
         assert parse_options(found["option"]) == {"trans_b": True}
         assert found["device_model"] == "nvidia-h200"
         assert (found["variant"] or None) == variant
+
+
+def answer_of(kernel):
+    problem = kernel.problem(PROBLEM.shape)
+    launch = kernel.variants[0].launch(CONFIGURATION.values, problem)
+    return BestAnswer.model_construct(
+        problem=ProblemAnswer(**problem.as_json()),
+        variant="blocks",
+        configuration=dict(CONFIGURATION.items),
+        launch=LaunchAnswer(grid=launch.grid, block=launch.block, shared_bytes=0),
+    )
+
+
+def test_the_program_launches_the_function_with_every_value(tmp_path):
+    kernel = scaled_in(tmp_path)
+    program = triton_launch(kernel, answer_of(kernel))
+    ast.parse(program)
+    assert "from scale import scale  # the source of this page, as scale.py" in program
+    assert 'y = torch.zeros((100,), device="cuda", dtype=torch.float32)' in program
+    assert "scale[(2, 1, 1)](x, y, 100, 1, 2.0, BLOCK=64, num_warps=2)" in program
+
+
+def test_numpy_on_the_cpu_is_not_offered(tmp_path):
+    assert list(launches(scaled_in(tmp_path), PROBLEM, "http://here")) == ["PyTorch", "CuPy", "PyCUDA"]
+
+
+def test_results_name_triton_as_their_compiler():
+    gpu = Environment("580.1", "13.0", "nvrtc", "13.0.88", "PyCUDA 2026.1", "default").with_triton("3.9.0")
+    cpu = Environment("host", "host x86_64", "g++", "12.2.0", "host shim 1", "default").with_triton("3.9.0")
+    assert (gpu.compiler, gpu.compiler_version, gpu.runtime) == ("triton", "3.9.0", "PyCUDA 2026.1")
+    assert (cpu.compiler, cpu.compiler_version, cpu.runtime) == ("triton", "3.9.0", "interpreter")

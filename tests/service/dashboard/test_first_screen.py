@@ -1,7 +1,12 @@
-"""The top of the first page: every kernel in a line, what was gained, and what to do next."""
+"""The top of the first page: kernels in a line, what to do next, filters, the search, counts."""
 
+from __future__ import annotations
+
+import html
 import re
+from urllib.parse import parse_qs, urlencode, urlsplit
 
+import pytest
 from factories import CPU, H100, H200, NEW, OLD, SHAPE
 from shown_matrix import SQUARE, cells, shape
 from test_matrix_page import add_demand
@@ -9,6 +14,7 @@ from waiting import until
 
 from tilewright.service.dashboard.formatting import TIMES
 from tilewright.service.operations.best_cache import current_answers
+from tilewright.service.store.models import JobState
 
 
 def top(shown: str) -> str:
@@ -97,3 +103,116 @@ def test_what_was_looked_up_for_a_cell_is_not_looked_up_again(page, filled, comp
 
     until(lambda: looked_up_by_a_page()[0] == 0)
     assert "→ nearest" in cells(looked_up_by_a_page()[1], shape(1023, 1025, 1027))[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "there", "gone"),
+    [
+        ("family=Llama-3-8B", shape(16, 6144, 4096), shape(512, 512, 512)),
+        ("family=square", shape(512, 512, 512), shape(16, 6144, 4096)),
+        ("family=odd+sizes", shape(1023, 1025, 1027), shape(512, 512, 512)),
+        ("shape=k%3D4096", shape(16, 6144, 4096), shape(512, 512, 512)),
+        ("options=trans_b%3Dtrue", shape(16, 6144, 4096), shape(512, 512, 512)),
+        ("kernel=gemm&dtype=float64", "No result of gemm matches the filter", shape(512, 512, 512)),
+    ],
+)
+def test_filters_stand_in_the_address(page, filled, query, there, gone):
+    shown = page(f"/?{query}").split('id="jobs"')[0]
+    assert there in shown
+    assert gone not in shown
+
+
+def test_one_device_model_can_be_chosen(page, filled):
+    shown = page("/?device_model=nvidia-h100")
+    assert len(cells(shown, shape(512, 512, 512))) == 1
+    assert "There is no device model" in page("/?device_model=nothing")
+
+
+@pytest.mark.parametrize(
+    ("written", "rows"),
+    [
+        ("512x512x512", 1),
+        ("512 \N{MULTIPLICATION SIGN} 512*512", 1),
+        ("512", 1),
+        ("4096", 1),
+        ("m=16,k=4096", 1),
+        ("777", 0),
+    ],
+)
+def test_sizes_may_be_written_as_people_write_them(page, filled, written, rows):
+    shown = page(f"/?{urlencode({'kernel': 'gemm', 'shape': written})}").split('id="jobs"')[0]
+    assert shown.count('<th scope="row"><a href="/kernels/gemm/problem') == rows
+    assert f'value="{written}"' in shown
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "reason"),
+    [
+        ("shape=4096x4096", "shape", "has 2 sizes; write one for each of m, n, k, or a single one"),
+        ("shape=m%3Dx", "shape", "is not a whole number"),
+        ("options=nonsense", "options", "is not of the form name=value"),
+        ("q=nothing-here", "q", "was not found. Search for kernels"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_keeps_the_form(page, filled, query, field, reason):
+    shown = page(f"/?{query}&family=square", status=422)
+    assert reason in html.unescape(shown)
+    assert re.search(rf'name="{field}"[^>]*aria-invalid="true" aria-describedby="refusal"', shown)
+    assert "<option selected>square</option>" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("h100", {"device_model": "nvidia-h100"}),
+        ("512x512x512 H200", {"shape": "512x512x512", "device_model": "nvidia-h200"}),
+        ("soft 64x10", {"kernel": "softmax", "shape": "64x10"}),
+        ("m=16 k=4096 trans_b=true", {"shape": "m=16,k=4096", "options": "trans_b=true"}),
+        ("float64", {"dtype": "float64"}),
+    ],
+)
+def test_the_search_knows_kernels_models_types_options_and_shapes(client, filled, text, meant):
+    answer = client.get(f"/?{urlencode({'q': text, 'kernel': 'gemm'})}", follow_redirects=False)
+    assert answer.status_code == 303
+    found = {name: values[0] for name, values in parse_qs(urlsplit(answer.headers["location"]).query).items()}
+    assert found == {"kernel": "gemm"} | meant
+
+
+def strip_of(page: str) -> dict[str, list[str]]:
+    """The figures of each device model, without their tags."""
+    table = page.partition('<table class="strip">')[2].partition("</table>")[0]
+    lines = [re.sub(r'<span class="hidden">.*?</span>|<[^>]+>', " ", row).split() for row in table.split("<tr")[2:]]
+    return {" ".join(line[1:3]): line[3:] for line in lines}
+
+
+def test_the_strip_counts_and_each_count_leads_to_its_rows(page, commit):
+    def make(rows):
+        rows.best(SQUARE, 0.5, library_ms=1.0)  # ahead
+        rows.best(SQUARE | {"m": 1024}, 1.0, library_ms=0.5)  # behind
+        rows.best(SQUARE | {"m": 2048}, 1.0, library_ms=1.005)  # level
+        rows.best(SQUARE | {"m": 4096}, 0.5, environment=OLD)
+        rows.best(SQUARE | {"m": 4096}, 0.9, environment=NEW)  # regressed, and no library
+        rows.best(SQUARE | {"m": 8192}, 1.0, source="// before", library_ms=2.0)  # stale and ahead
+        study, problem, device = rows.study({"m": 64, "n": 100, "k": 100})
+        rows.job(problem, device, study, JobState.FAILED)
+        rows.best(SQUARE, 1.0, model=H100)
+        rows.device(H200)
+
+    commit(make)
+    shown = page()
+    assert strip_of(shown) == {
+        "NVIDIA H100": ["1", f"{TIMES}2.00", "of", "the", "default", "0", "0", "0", "0", "0", "0"],
+        "NVIDIA H200": ["5", f"{TIMES}1.19", "2", "1", "1", "1", "1", "1"],
+    }
+    rows = {
+        "ahead": {"512", "8192"},
+        "level": {"2048"},
+        "behind": {"1024"},
+        "stale": {"8192"},
+        "regressed": {"4096"},
+        "failed": {"64"},
+    }
+    for status, expected in rows.items():
+        link = re.search(rf'href="([^"]*status={status})"', shown)
+        part = page(html.unescape(link[1])).partition('<table class="matrix">')[2]
+        assert set(re.findall(rf">(\d+) {TIMES}", part)) == expected, status

@@ -1,18 +1,30 @@
+"""The schema and its upgrades: rows of earlier versions keep what they mean."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect, text
+from factories import SHAPE
+from found import find_best
+from sqlalchemy import create_engine, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 
+from tilewright.kernels.identity import code_hash, text_hash
+from tilewright.kernels.space import Configuration
 from tilewright.service.errors import DatabaseUnavailableError
-from tilewright.service.store import schema
+from tilewright.service.operations import registry
+from tilewright.service.operations.caller import DEFAULT_PROJECT_ID
+from tilewright.service.operations.jobs.record_trial import configuration_hash, hash_with_source
+from tilewright.service.operations.jobs.turns import engine_priority
+from tilewright.service.operations.staleness.standing import source_key, source_keys
+from tilewright.service.store import models, schema
 from tilewright.service.store.models import Base
 from tilewright.service.store.session import sqlalchemy_url
 
@@ -106,3 +118,115 @@ def test_a_state_that_does_not_exist_is_refused(session):
 def test_a_database_that_is_away_is_named_so():
     with pytest.raises(DatabaseUnavailableError):
         schema.at_head("postgresql://postgres@/nowhere?host=/nonexistent")
+
+
+VERSION_0_1_0 = "0009"
+ROWS_OF_0_1_0 = """
+INSERT INTO kernels (name, declaration) VALUES ('own', '{}');
+INSERT INTO problems (hash, kernel_id, shape, dtype, options)
+SELECT 'h', id, '{}', 'float32', '{}' FROM kernels WHERE name = 'own';
+INSERT INTO api_keys (id, name, token_hash, prefix, scope) VALUES (gen_random_uuid(), 'ci', 't', 'tw_', 'tune');
+INSERT INTO tuning_jobs (id, problem_id, queue, budget_trials, state, key_id)
+SELECT gen_random_uuid(), problems.id, 'q', 1, 'done', api_keys.id FROM problems, api_keys
+UNION ALL SELECT gen_random_uuid(), problems.id, 'q', 1, 'done', NULL FROM problems;
+INSERT INTO idempotency_keys (key, body_hash, job_id) SELECT coalesce('of ' || key_id::text, 'here'), 'b', id
+FROM tuning_jobs
+"""
+
+
+def engine_of(url):
+    return create_engine(sqlalchemy_url(url), poolclass=NullPool)
+
+
+def test_idempotency_keys_of_0_1_0_get_the_owner_of_their_job(empty_database_url):
+    schema.upgrade(empty_database_url, VERSION_0_1_0)
+    engine = engine_of(empty_database_url)
+    with engine.begin() as connection:
+        for statement in ROWS_OF_0_1_0.split(";\n"):
+            connection.execute(text(statement))
+    schema.upgrade(empty_database_url)
+    with engine.begin() as connection:
+        found = connection.execute(text("SELECT owner, key = 'here' FROM idempotency_keys ORDER BY owner")).all()
+        assert [tuple(row) for row in found] == [("", True), ("ci", False)]
+        connection.execute(
+            text(
+                "INSERT INTO idempotency_keys (owner, key, body_hash, job_id)"
+                " SELECT 'other', key, 'c', job_id FROM idempotency_keys"
+            )
+        )
+    schema.check(empty_database_url)
+
+
+def test_entries_of_before_there_were_turns_keep_their_place(empty_database_url):
+    schema.upgrade(empty_database_url, "0021")
+    engine = engine_of(empty_database_url)
+    add = text("INSERT INTO procrastinate_jobs (queue_name, task_name, priority) VALUES ('q', 'tune', :priority)")
+    with engine.begin() as connection:
+        connection.execute(add, [{"priority": priority} for priority in (0, 5, 9)])
+    schema.upgrade(empty_database_url)
+    with engine.begin() as connection:
+        found = connection.scalars(text("SELECT priority FROM procrastinate_jobs ORDER BY id")).all()
+    assert found == [engine_priority(p, 0) for p in (0, 5, 9)]
+
+
+def test_keys_belong_to_the_default_project_also_those_that_the_version_before_adds(empty_database_url):
+    schema.upgrade(empty_database_url, "0024")
+    engine = engine_of(empty_database_url)
+    add = text(
+        "INSERT INTO api_keys (id, name, token_hash, prefix, scope)"
+        " VALUES (gen_random_uuid(), :name, :name, 'tw_', 'tune')"
+    )
+    with engine.begin() as connection:
+        connection.execute(add, {"name": "before"})
+    schema.upgrade(empty_database_url)
+    with engine.begin() as connection:
+        connection.execute(add, {"name": "older program"})
+        projects = text("SELECT k.name, p.name, p.id FROM api_keys k JOIN projects p ON p.id = k.project_id ORDER BY 1")
+        default = ("default", DEFAULT_PROJECT_ID)
+        assert connection.execute(projects).all() == [("before", *default), ("older program", *default)]
+
+
+take_hashes_anew = import_module("tilewright.migrations.versions.0017_code_identity").take_hashes_anew
+
+
+def test_a_best_of_the_version_before_stays_fresh(rows):
+    best = rows.best()
+    trial = rows.trial_of(best)
+    kernel = registry.catalogue().get("gemm")
+    source = rows.session.get_one(models.KernelVariant, trial.kernel_variant_id)
+    study = rows.session.get_one(models.Study, trial.study_id)
+    rows.session.execute(
+        models.KernelVariant.__table__.delete().where(
+            models.KernelVariant.id != source.id, models.KernelVariant.name == source.name
+        )
+    )
+    then = text_hash(kernel.source(source.name))
+    source.source_hash = then
+    declared = Configuration.from_json(trial.configuration)
+    trial.configuration_hash = hash_with_source(then, declared)
+    study.space_by_source = {source_key(source.name, then): 7, "other:" + "0" * 64: 3}
+    rows.session.flush()
+    assert find_best(rows.session, "gemm", "nvidia-h200", SHAPE).stale
+
+    take_hashes_anew(rows.session.connection())
+    rows.session.expire_all()
+
+    assert source.source_hash == kernel.source_hash(source.name) == code_hash(source.source)
+    assert trial.configuration_hash == configuration_hash(kernel, declared)
+    assert study.space_by_source == {source_keys(kernel)[source.name]: 7, "other:" + "0" * 64: 3}
+    assert not find_best(rows.session, "gemm", "nvidia-h200", SHAPE).stale
+
+
+def test_of_two_states_that_differ_in_comments_the_newest_counts(rows):
+    rows.device()
+    kernel_id = rows.session.scalars(select(models.Kernel.id).where(models.Kernel.name == "gemm")).one()
+    texts = ["int a;", "int a; // b", "int c;"]
+    added = [
+        models.KernelVariant(kernel_id=kernel_id, name="made", source_hash=text_hash(text), source=text)
+        for text in texts
+    ]
+    rows.session.add_all(added)
+    rows.session.flush()
+    take_hashes_anew(rows.session.connection())
+    rows.session.expire_all()
+    assert [one.source_hash for one in added] == [text_hash("int a;"), code_hash("int a;"), code_hash("int c;")]

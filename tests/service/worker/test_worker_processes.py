@@ -14,8 +14,8 @@ import time
 import uuid
 
 import pytest
-from processes import is_running
 from procrastinate.jobs import Status
+from waiting import is_running
 
 from tilewright.service import logs
 from tilewright.service.device_lock import DeviceBusyError, host_lock

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from contracts.variant import needs_nvrtc
-from sampling import sampled
-from shapes import shape_or_example
+from sampling import sampled, shape_or_example
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import HALF, REAL, real_macros

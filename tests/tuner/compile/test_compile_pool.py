@@ -12,8 +12,7 @@ from threading import Event, Thread
 
 import pytest
 from compilations import BROKEN, SOURCE, WORK, endless
-from processes import is_running
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, is_running, until
 
 from tilewright.tuner.child import Child
 from tilewright.tuner.compile import pool as compile_pool

@@ -16,7 +16,7 @@ from tilewright.tuner.library import cublas as library
 from tilewright.tuner.library.choice import Candidate, fastest
 from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
 from tilewright.tuner.library.cublaslt import _Heuristic
-from tilewright.tuner.library.weights import WideWeights, widening_definitions, widening_source
+from tilewright.tuner.library.layer import WideWeights, widening_definitions, widening_source
 from tilewright.tuner.outcome import Outcome, Verification
 
 FLAGS = (False, True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import shipped_file
-from corrected_sources import FAULTY, say_that_tiled_was_faulty
+from faulty_kernels import FAULTY, say_that_tiled_was_faulty
 from shipped_file import GEMM, SHAPES, WIDTHS, WORDS, document
 from waiting import PATIENCE_S
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 import pytest
-from corrected_sources import FAULTY, say_that_tiled_was_faulty
+from faulty_kernels import FAULTY, say_that_tiled_was_faulty
 from made_bundles import CUBIN, GEMM, PLACE, PROBLEM, bundle_file, choose, result, sums
 
 from tilewright.kernels.identity import text_hash

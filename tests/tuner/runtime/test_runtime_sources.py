@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from corrected_sources import FAULTY, say_that_tiled_was_faulty
+from faulty_kernels import FAULTY, say_that_tiled_was_faulty
 from made_bundles import GEMM, OTHER, PLACE, PROBLEM, SHAPE, bundle_file, choose, result
-from shapes import shape_or_example
+from sampling import shape_or_example
 from waiting import PATIENCE_S
 
 from tilewright.kernels.catalogue import catalogue

@@ -6,7 +6,7 @@ import ctypes
 import os
 
 import pytest
-from contracts.cubin_parameters import parameters_of
+from contracts.variant import parameters_of
 from triton_kernels.scaled import CONFIGURATION, PROBLEM, SCALED, SOURCE, scaled_in
 
 from tilewright.kernels.space import Configuration

@@ -18,11 +18,10 @@ from tilewright.tuner.arrays import HostArray, scalar_values
 from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays, needed_bytes
-from tilewright.tuner.devices.cuda.executable import CudaExecutable
+from tilewright.tuner.devices.cuda.executable import CudaExecutable, Workspace
 from tilewright.tuner.devices.cuda.launch import DriverFunction, DriverModule
 from tilewright.tuner.devices.cuda.sampling import Sampler, flushed_bytes
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
-from tilewright.tuner.devices.cuda.workspace import Workspace
 from tilewright.tuner.devices.device import Bench
 from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, first_error

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.reference import ProductReference, Reference
+from tilewright.kernels.reference import ProductReference, Reference, admitted_roundoff
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of

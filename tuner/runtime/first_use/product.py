@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tilewright.kernels.accuracy import admitted_roundoff
 from tilewright.kernels.dtypes import ITEM_BYTES, LARGEST, SMALLEST_NORMAL, UNIT_ROUNDOFF, real_macros, rounding_of
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.problem import Problem
+from tilewright.kernels.reference import admitted_roundoff
 from tilewright.kernels.source import resolved
 from tilewright.tuner.loop.verify import C_DEFAULT, bound_factor, underflow
 

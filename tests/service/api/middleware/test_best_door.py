@@ -8,8 +8,7 @@ import re
 
 import pytest
 from caller import Caller, new_app
-from every_best import commit_every_best
-from factories import OLD, SHAPE
+from factories import OLD, SHAPE, commit_every_best
 from waiting import until
 
 from tilewright.service.operations.access import keys

@@ -1,15 +1,21 @@
-"""One line of the log for each request: what it came to, and nothing of what was in it."""
+"""One line of the log for each request, and HEAD: what GET would say, without its body."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
 import pytest
 from caller import Caller, new_app
 from sqlalchemy.exc import IntegrityError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
 
 from tilewright.service import logs
+from tilewright.service.api.middleware.head import Head
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
@@ -115,3 +121,36 @@ def test_the_error_of_a_failed_statement_shows_no_parameters(client):
             session.add(models.Webhook(name="one", url="https://ci.example", secret="whsec_verysecret", states=[]))
         session.flush()
     assert "verysecret" not in str(caught.value)
+
+
+@pytest.fixture
+def heads() -> Caller:
+    async def text(request: Request):
+        return PlainTextResponse(f"asked by {request.method}")
+
+    async def endless(_request: Request):
+        async def parts():
+            while True:
+                yield b"more"
+                await asyncio.sleep(0)
+
+        return StreamingResponse(parts(), media_type="text/event-stream")
+
+    app = Starlette(routes=[Route("/text", text, methods=["GET", "POST"]), Route("/endless", endless)])
+    app.add_middleware(Head)
+    return Caller(app)
+
+
+def test_a_head_is_answered_as_a_get_without_its_body(heads):
+    given, head = heads.get("/text"), heads.request("HEAD", "/text")
+    assert (head.status_code, head.headers, head.content) == (200, given.headers, b"")
+    assert heads.post("/text").text == "asked by POST"
+
+
+def test_the_head_of_an_endless_stream_ends(heads):
+    head = heads.request("HEAD", "/endless")
+    assert (head.status_code, head.headers["content-type"], head.content) == (
+        200,
+        "text/event-stream; charset=utf-8",
+        b"",
+    )

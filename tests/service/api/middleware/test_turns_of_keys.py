@@ -7,9 +7,8 @@ import time
 import httpx
 import pytest
 from caller import BASE_URL
-from factories import Rows
+from factories import Rows, tune_four
 from keyed import bearer, key
-from tuned_shapes import tune_four
 from waiting import PATIENCE_S, until
 
 from tilewright.service.api import best_answers

@@ -1,17 +1,20 @@
-"""A best is withdrawn with a reason; the next best of its study stands in; it never comes back."""
+"""A best is withdrawn with a reason; the next best of its study stands in. Tables of results in order."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from desk import measured, request
+from factories import H100, H200, NAIVE, SHAPE, TILED_16
 from sqlalchemy import func, select, update
 
 from tilewright.kernels.space import Configuration
 from tilewright.service.operations.best.publish import job_result, publish_best
 from tilewright.service.operations.best.results import results
+from tilewright.service.operations.best.results_table import COLUMNS, TableFilter, result_table, results_by_model
 from tilewright.service.operations.best.retractions import retract
 from tilewright.service.operations.caller import COMMAND_LINE, acting_as
 from tilewright.service.operations.jobs import progress as job_progress
@@ -171,3 +174,50 @@ def test_trials_of_an_older_source_do_not_stand_in(session, desk, best):
     correct(session, session.get_one(models.Trial, best.trial_id))
     retract(session, best.id, "wrong")
     assert current(session) is None
+
+
+SHOWN = {
+    "verified": lambda row: row.verified_at,
+    "problem": lambda row: sorted(row.problem.shape.values()),
+    "model": lambda row: row.device_model,
+    "configuration": lambda row: row.variant,
+    "time": lambda row: row.time_ms,
+    "rate": lambda row: row.gflops,
+    "roof": lambda row: row.roof_ratio,
+    "default": lambda row: row.gain_over_default,
+    "library": lambda row: row.library and row.library.time_ms / row.time_ms,
+}
+
+
+@pytest.fixture
+def filled(rows):
+    """Results of two models whose values have orders of their own; some lack what may be missing."""
+    draw = random.Random(5)
+    for number in range(12):
+        configuration = (TILED_16, NAIVE)[number % 2]
+        best = rows.best(
+            SHAPE | {"m": 2**number},
+            1 + draw.random(),
+            model=(H200, H100)[number % 3 == 0],
+            library_ms=1 + draw.random() if number % 4 else None,
+            configuration=configuration,
+        )
+        best.default_ms, best.gflops = (None, None) if number % 5 == 0 else (2 + draw.random(), draw.random())
+        best.roof_ratio = draw.random() if number % 5 else None
+    rows.session.flush()
+    return rows.session
+
+
+@pytest.mark.parametrize("column", sorted(COLUMNS))
+@pytest.mark.parametrize("direction", ["", "-"])
+def test_rows_are_in_the_order_of_the_column(filled, column, direction):
+    by_model = results_by_model(filled, TableFilter(), direction + column, each=12)
+    tables = [
+        result_table(filled, TableFilter(), direction + column, limit=12),
+        *(of.items for of in by_model.values()),
+    ]
+    assert [len(table) for table in tables] == [12, *(of.total for of in by_model.values())]
+    for table in tables:
+        shown = [SHOWN[column](row) for row in table]
+        there = [value for value in shown if value is not None]
+        assert shown == sorted(there, reverse=bool(direction)) + [None] * (len(shown) - len(there))

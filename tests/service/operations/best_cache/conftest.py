@@ -2,7 +2,7 @@
 
 import pytest
 from best_in_memory import answer
-from every_best import commit_every_best
+from factories import commit_every_best
 from waiting import until
 
 from tilewright.service.operations.best_cache.watch import BestWatch

@@ -1,9 +1,8 @@
 """Answers from memory: the same bytes as from the database, or none at all."""
 
 from best_in_memory import answer, ask, committed, find, from_database, told
-from factories import H100, NEW, OLD, SHAPE
+from factories import H100, NEW, OLD, SHAPE, tune_four
 from test_predicted_answers import supersede
-from tuned_shapes import tune_four
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from best_in_memory import GEMM, answer, ask, committed, from_database, told
-from every_best import WIDE
-from factories import NEW, SHAPE, TILED_16, TILED_32
+from factories import NEW, SHAPE, TILED_16, TILED_32, WIDE
 from sqlalchemy import text
 from waiting import until
 

@@ -1,19 +1,23 @@
-"""Times that no device can have taken, and results without a proof, are not imported."""
+"""Times that no device can have taken, and results without a proof, are refused, and nothing of them is left."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tuned_results import best, pointers, take
+from sqlalchemy import select
+from tuned_results import MODEL, Results, best, pointers, take
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.own import limits_of
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.exchange.checks import ImportContext, figures, least_of
 from tilewright.service.operations.exchange.report import Reason
-from tilewright.service.operations.registry import catalogue
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store import models
 from tilewright.tuner.devices.device import DeviceModel
 
 
@@ -97,3 +101,49 @@ def test_times_below_the_last_gap_of_a_study_are_not_believed(odd, least_ms):
 
 def test_a_gap_among_the_slower_times_of_a_study_says_nothing():
     assert least_of([1.0 + 0.01 * place for place in range(20)] + [100.0 + place for place in range(20)]) == 0.0
+
+
+def stored(column) -> list[Any]:
+    with transaction() as session:
+        return sorted(session.scalars(select(column)))
+
+
+def elsewhere(document):
+    """The document's second study moved to another device model, kernel and driver, which nobody here has."""
+    described = copy.deepcopy(document["device_models"][0]) | {"slug": "other-gpu", "name": "Other GPU"}
+    document["device_models"].append(described)
+    other = document["studies"][1]
+    other["device_model"] = "other-gpu"
+    other["problem"] |= {"kernel": "gemv", "shape": {"m": 128, "n": 48}, "options": {}}
+    other["environment"]["driver"] = "999.9"
+    return other
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_of_what_is_refused_entirely_nothing_is_left_beside_what_is_taken(document, known):
+    """Neither where kernels are known from a worker nor where none was ever seen."""
+    if known:
+        with transaction() as session:
+            Results(session).device()
+    kernels, sources = stored(models.Kernel.name) or ["gemm"], stored(models.KernelVariant.source_hash)
+    elsewhere(document)
+    answer = take(document)
+    assert (answer.studies, answer.best, answer.skipped) == (1, 1, 5)
+    assert stored(models.DeviceModel.slug) == [MODEL.slug]
+    assert stored(models.Kernel.name) == kernels
+    gemm = catalogue().get("gemm")
+    assert stored(models.KernelVariant.source_hash) == (
+        sources or sorted(gemm.source_hash(variant.name) for variant in gemm.variants)
+    )
+    assert [len(stored(table.id)) for table in (models.Study, models.Problem)] == [1, 1]
+    assert "999.9" not in stored(models.Environment.driver)
+
+
+def test_a_device_model_with_one_row_that_is_taken_is_kept(document):
+    other = elsewhere(document)
+    other["problem"] = document["studies"][0]["problem"] | {"shape": {"m": 256, "n": 48, "k": 80}}
+    for trial in other["trials"][1:]:
+        trial["source_hash"] = "0" * 64
+    other["best"] = None
+    assert take(document).trials == 6
+    assert stored(models.DeviceModel.slug) == sorted([MODEL.slug, "other-gpu"])

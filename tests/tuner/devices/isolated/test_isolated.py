@@ -9,11 +9,10 @@ import sys
 from contextlib import closing
 from functools import partial
 
-import processes
 import pytest
 from misbehaving_device import Absent, Opener, make_kernel
 from sampling import EXHAUSTIVE
-from waiting import PATIENCE_S, until
+from waiting import PATIENCE_S, is_running, until
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.pool import CompilePool
@@ -45,7 +44,8 @@ def bench(device):
     return device.bench(KERNEL, PROBLEM, seed=7)
 
 
-def is_running(pid):
+def is_there(pid):
+    """Whether it runs, or waits to be collected."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -99,7 +99,7 @@ def test_a_lost_child_is_the_trials_outcome_and_the_next_call_finds_a_new_one(de
     assert failure.value.outcome is outcome
     assert log in failure.value.log
     assert not failure.value.sticky
-    assert not is_running(before)
+    assert not is_there(before)
     # An executable from before the loss goes on working, on a bench with the same seed.
     assert bench.sample(well, "warm", 1) == [7.5]
     assert device.child_pid != before
@@ -202,7 +202,7 @@ def test_an_unexpected_exception_brings_its_traceback_and_ends_the_child(device,
     before = device.child_pid
     with pytest.raises(ChildFailedError, match="ZeroDivisionError: nobody thought of this"):
         bench.verify(bench.compile(configuration("unexpected")))
-    assert not is_running(before)
+    assert not is_there(before)
 
 
 def test_errors_of_the_device_arrive_as_they_are(device):
@@ -227,7 +227,7 @@ def test_close_ends_the_child_in_order(tmp_path):
     device.bench(KERNEL, PROBLEM, seed=1)
     pid = device.child_pid
     device.close()
-    assert not is_running(pid)
+    assert not is_there(pid)
     assert (tmp_path / "bench-closed").exists()
     assert (tmp_path / f"closed-{pid}").exists()
 
@@ -249,10 +249,10 @@ bench.verify(executable)
     text = script.format(path=sys.path, marks=str(tmp_path))
     parent = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     child_pid = int(parent.stdout.readline())
-    assert is_running(child_pid)
+    assert is_there(child_pid)
     parent.kill()
     parent.communicate()
-    until(lambda: not processes.is_running(child_pid))
+    until(lambda: not is_running(child_pid))
 
 
 @pytest.fixture

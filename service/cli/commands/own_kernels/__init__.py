@@ -1,1 +1,0 @@
-"""`kernels check`, `new` and `adopt`: kernels of your own."""
