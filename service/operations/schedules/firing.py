@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -62,7 +63,7 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
     now = now or _database_now(session)
     elsewhere: list[int] = []
     while (due := _next_due(session, now, elsewhere)) is not None:
-        schedule, is_beyond = due
+        schedule, left = due
         try:
             times = DueTimes.of(schedule.cron, schedule.time_zone)
         except InvalidRequestError as error:
@@ -71,15 +72,15 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
             elsewhere.append(schedule.id)
             continue
         dealt_with = (
-            _pass_over(session, schedule, times, now) if is_beyond else _catch_up(session, schedule, times, now)
+            _catch_up(session, schedule, times, now, left) if left > 0 else _pass_over(session, schedule, times, now)
         )
         session.flush()
         return dealt_with
     return 0
 
 
-def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[models.Schedule, bool] | None:
-    """The schedule to fire next, and whether its key has fired as often in the last minute as it may."""
+def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[models.Schedule, float] | None:
+    """The schedule to fire next, and how often its key may still fire in this minute."""
     table, key, recent = models.Schedule, models.ApiKey, recent_fires()
     row = session.execute(
         select(table, key.scope, func.coalesce(recent.c.fires, 0).label("fires"))
@@ -95,7 +96,7 @@ def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[mode
     if row is None:
         return None
     is_limited = row.scope is not None and row.scope != Scope.ADMIN
-    return row[0], is_limited and row.fires >= settings().fires_per_minute
+    return row[0], settings().fires_per_minute - row.fires if is_limited else math.inf
 
 
 def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:
@@ -163,8 +164,8 @@ def _database_now(session: Session) -> datetime:
     return now.astimezone(UTC)
 
 
-def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime) -> int:
-    """Handles all due times up to now, and sets the next one; how many there were."""
+def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime, at_most: float) -> int:
+    """Handles the due times up to now, `at_most` so many, and sets the next one; how many there were."""
     due, count = schedule.next_at, 0
     assert due is not None  # noqa: S101 - the row is enabled
     window = whole_second(now, CATCH_UP_S)
@@ -173,7 +174,7 @@ def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now:
         _fire(session, schedule, due, reason=_missed(due, times, recent))
         schedule.last_fire_at, due, count = due, recent, 1
     made = 0
-    while due <= now and made < JOBS_AT_ONCE:
+    while due <= now and made < JOBS_AT_ONCE and count < at_most:
         made += len(_fire(session, schedule, due) or ())
         schedule.last_fire_at, due, count = due, times.after(due), count + 1
     schedule.next_at = due

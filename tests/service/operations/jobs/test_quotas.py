@@ -123,6 +123,15 @@ def test_a_key_that_fires_too_often_is_passed_over_with_one_record(session, limi
     assert len(jobs_of(session, made)) == 2
 
 
+def test_a_backlog_fires_no_more_often_than_its_key_may(session, limits):
+    ci = key(session)
+    made = due_at(session, BASE, overlap="queue")
+    session.execute(update(models.Schedule).values(key_id=ci.key_id))
+    moment = BASE + timedelta(seconds=30)
+    assert [fire_due(session, moment) for _ in range(2)] == [2, 1]
+    assert fired_at(session, made) == [BASE, BASE + timedelta(seconds=1)]
+
+
 def test_the_key_that_fired_least_comes_first(session):
     noisy, quiet = key(session, "noisy"), key(session, "quiet")
     for place in range(5):
