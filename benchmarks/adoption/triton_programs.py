@@ -180,8 +180,8 @@ def launch(how: str, meant: Row, program: str) -> Row:
         if calls or this.base_fn.__name__ != meant["entry"] or shapes != meant["shapes"]:
             return this.fn.run(*args, **kwargs, **this.configs[0].all_kwargs())
         if how == "untuned":
-            this.configs = [triton.Config({}, **sides.pop("options"))]
-            kwargs |= sides
+            options = sides.pop("options")
+            this.configs = [triton.Config(sides, **options)]
         torch.cuda.synchronize()
         begun = time.perf_counter()
         result = run(this, *args, **kwargs)

@@ -1,17 +1,21 @@
 """The order of a queue: by priority, and in it the keys take turns.
 
-Each job gets a turn when it is queued (start-time fair queueing, Goyal et al. 1996): the one after its key's last open
-job's, and not before the turn that is being run now. Of two keys the one with a thousand jobs waiting and the one with
-its first are thus served alternately, and equal turns go by arrival. While several projects have open jobs for a device
-model, a key's jobs are as many turns apart as its project has keys with such jobs, so that ten keys of one project get
-no more than the single key of another. What is queued already keeps its turn when a further key or project comes.
+Each job gets a turn when it is queued (start-time fair queueing, Goyal et al. 1996): the one after its key's last
+job's, and not before the turn that is being run now. A job that has ended counts while one that was there with it is
+open still: else a key that asks again whenever it was served would always come first. Of two keys the one with a
+thousand jobs waiting and the one with its first are thus served alternately, and equal turns go by arrival. While
+several projects have open jobs for a device model, a key's jobs are as many turns apart as its project has keys with
+such jobs, so that ten keys of one project get no more than the single key of another. What is queued already keeps its
+turn when a further key or project comes.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, String, case, cast, func, select
+from sqlalchemy import ScalarSelect, Select, String, case, cast, func, select
+from sqlalchemy.orm import aliased
 
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.store import models
@@ -19,6 +23,10 @@ from tilewright.service.store.models import JobState
 
 TURNS = 200_000_000
 """More than there are turns before a queue is empty for once; ten priorities of so many fit the engine's integer."""
+
+
+AN_HOUR = timedelta(hours=1)
+"""A job that ended longer ago does not count: where jobs wait for days, there may be any number of such."""
 
 
 def next_turn(device_model_id: Any, key_id: Any, project_id: Any) -> Select[tuple[int]]:
@@ -32,12 +40,33 @@ def next_turn(device_model_id: Any, key_id: Any, project_id: Any) -> Select[tupl
     is_another = beside.is_not(None) & owner.is_distinct_from(key_id)
     others = func.count(beside.distinct()).filter(is_another)
     between = case((func.count().filter(job.project_id != project_id) > 0, others), else_=0)
-    first, after_own = func.coalesce(running, waiting, 0), func.coalesce(own + 1, 0)
+    ended = _last_ended(device_model_id, key_id)
+    first, after_own = func.coalesce(running, waiting, 0), func.coalesce(func.greatest(own, ended) + 1, 0)
     return (
         select((func.greatest(first, after_own) + between).label("turn"))
         .select_from(job)
         .outerjoin(schedule, schedule.id == job.schedule_id)
         .where(job.state.in_(OPEN), job.device_model_id == device_model_id)
+    )
+
+
+def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
+    """The last turn of the key's jobs that have ended since the oldest open one for the model was queued."""
+    job, schedule, waiting = aliased(models.TuningJob), aliased(models.Schedule), aliased(models.TuningJob)
+    oldest = select(func.min(waiting.created_at)).where(
+        waiting.state.in_(OPEN), waiting.device_model_id == device_model_id
+    )
+    return (
+        select(func.max(job.turn))
+        .select_from(job)
+        .outerjoin(schedule, schedule.id == job.schedule_id)
+        .where(
+            job.samples_pruned_at.is_(None),  # as the index on finished_at has them
+            job.finished_at >= func.greatest(oldest.scalar_subquery(), func.now() - AN_HOUR),
+            job.device_model_id == device_model_id,
+            func.coalesce(job.key_id, schedule.key_id).is_not_distinct_from(key_id),
+        )
+        .scalar_subquery()
     )
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from desk import SHAPE, request
 from due_schedules import BASE, GEMM, SMALL, due_at, fired_at, jobs_of, wanted
-from sqlalchemy import select, text, update
+from sqlalchemy import func, select, text, update
 
 from tilewright.service.errors import CeilingError, ConflictError
 from tilewright.service.operations.access import keys
@@ -168,10 +168,23 @@ def _new(session, name, scope):
     return keys.find_key(session, token).caller
 
 
+def end_all(session, *, but: str = "") -> None:
+    """Ends what runs, but for the jobs of that key, which are on another device."""
+    job = models.TuningJob
+    others = select(models.ApiKey.id).where(models.ApiKey.name != but)
+    is_over = (job.state == JobState.RUNNING) & job.key_id.in_(others)
+    session.execute(update(job).where(is_over).values(state=JobState.DONE, finished_at=func.now()))
+
+
 def fetched(session) -> str:
     """The key of the job that the engine hands out next, which runs from then on and ends the one before."""
+    end_all(session)
+    return started(session)
+
+
+def started(session) -> str:
+    """The key of the job that the engine hands out next, which runs from then on."""
     job = models.TuningJob
-    session.execute(update(job).where(job.state == JobState.RUNNING).values(state=JobState.DONE))
     fetch = "SELECT * FROM procrastinate_fetch_job_v2(ARRAY['model:test-gpu']::varchar[], NULL)"
     entry = session.execute(text(fetch)).one()
     session.execute(update(job).where(job.engine_id == entry.id).values(state=JobState.RUNNING))
@@ -199,6 +212,29 @@ def test_who_keeps_asking_does_not_starve_who_asked_for_much(session):
         enqueue(session, "steady", 1)
         served.append(fetched(session))
     assert served.count("many") >= 3
+
+
+def test_who_keeps_asking_does_not_starve_who_asked_for_much_on_two_devices(session):
+    enqueue(session, "long", 1)
+    started(session)  # its turn is the one that runs all the while
+    enqueue(session, "many", 3)
+    served = ["steady"]
+    for _ in range(6):
+        if served[-1] == "steady":  # it has one job at a time
+            enqueue(session, "steady", 1)
+        served.append(started(session))
+        end_all(session, but="long")
+    assert served[1:] == ["many", "steady"] * 3
+
+
+def test_what_a_key_had_done_before_anybody_waited_does_not_count(session):
+    enqueue(session, "steady", 3)
+    for _ in range(3):
+        fetched(session)
+    session.execute(text("UPDATE tuning_jobs SET finished_at = now() - interval '1 minute', state = 'done'"))
+    enqueue(session, "many", 2)
+    enqueue(session, "steady", 1)
+    assert [fetched(session) for _ in range(3)] == ["many", "steady", "many"]
 
 
 def test_priority_goes_before_turns(session):
