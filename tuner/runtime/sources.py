@@ -85,7 +85,7 @@ class Sources:
             tables.ranges,
             self.first_use,
             self._warn_untuned,
-            self._predict_ahead,
+            self.predict_ahead,
             only_tuned=only_tuned,
         )
         self._lock = ForkSafeLock()
@@ -138,7 +138,7 @@ class Sources:
             return None
         return replace(known, origin="shipped")
 
-    def _predict_ahead(self, kernel: Kernel, problems: Sequence[Problem], place: TargetDevice) -> None:
+    def predict_ahead(self, kernel: Kernel, problems: Sequence[Problem], place: TargetDevice) -> None:
         """Keeps what shipped records predict of these problems, several at once where there are cores for that."""
         from tilewright.tuner.runtime.prediction_process import answers_at_once  # noqa: PLC0415 - seldom needed
 

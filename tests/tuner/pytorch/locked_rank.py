@@ -18,7 +18,7 @@ from torch import distributed, nn
 import tilewright.torch as tw
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration import lock
-from tilewright.tuner.pytorch.acceleration.judgement.candidates import look_up
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import look_up, pose
 from tilewright.tuner.pytorch.acceleration.recognition.sites import observe
 from tilewright.tuner.pytorch.acceleration.result import OURS, Acceleration
 
@@ -34,7 +34,7 @@ def lock_for(device: str, path: Path) -> Path:
     """A lock with all that can be replaced, whether or not it wins, by the runtime in use."""
     model, x = model_on(device)
     with torch.no_grad():
-        found = [look_up(one) for one in observe(model, lambda: model(x))]
+        found = [look_up(pose(one)) for one in observe(model, lambda: model(x))]
     stands, environment = [one.site.stand() for one in found], lock.environment(x.device)
     kernels = plans.runtime().kernels
     return Acceleration(model, stands, found, way=OURS, environment=environment, kernels=kernels).save(path)

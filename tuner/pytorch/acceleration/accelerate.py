@@ -23,7 +23,7 @@ from tilewright.tuner.pytorch.acceleration.installation.installed import install
 from tilewright.tuner.pytorch.acceleration.installation.quantised import INT8
 from tilewright.tuner.pytorch.acceleration.installation.quantised import TOLERANCE as QUANTISED_TOLERANCE
 from tilewright.tuner.pytorch.acceleration.judgement import outputs
-from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate, cost, look_up
+from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate, cost, look_up, pose, predict_ahead
 from tilewright.tuner.pytorch.acceleration.judgement.judge import Compiles, Judge
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace
 from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
@@ -40,6 +40,9 @@ from tilewright.tuner.runtime.launcher import resolved
 ROUNDS, LIMIT_S, TUNE_S = 15, 90.0, 5.0
 LOOKING = 0.35
 """Of the limit, for finding configurations: a prediction takes a tenth of a second and more."""
+
+PREDICTING_S = 3.0
+"""With less for them processes are not started to predict for all operators at once."""
 
 MOST_GRAPHS = 4
 """Each keeps the memory of one run."""
@@ -299,16 +302,17 @@ def _candidates(
 
 def _looked_up(sites: Sequence[Site], request: _Request, pace: Pace) -> list[Candidate]:
     """The sites with what is known of them, found for the costliest first, which is all that there may be time for."""
-    found: dict[int, Candidate] = {}
-    for at in sorted(range(len(sites)), key=lambda at: -cost(sites[at])):
-        pace.tell(f"{len(found)} of {len(sites)} operators looked up")
+    candidates = [pose(site) for site in sites]
+    if request.tune is None and LOOKING * pace.left_s > PREDICTING_S:
+        predict_ahead(candidates)
+    for place, one in enumerate(sorted(candidates, key=cost, reverse=True)):
+        pace.tell(f"{place} of {len(candidates)} operators looked up")
         if request.tune is not None or pace.used_s < LOOKING * pace.limit_s:
-            found[at] = look_up(sites[at], loads=request.tune is None)
+            look_up(one, loads=request.tune is None)
         else:
             pace.left_out += 1
-            reason = f"limit_s={pace.limit_s:g} was over before it was looked up; others take longer"
-            found[at] = Candidate(sites[at], reason=reason)
-    return [found[at] for at in range(len(sites))]
+            one.reason = f"limit_s={pace.limit_s:g} was over before it was looked up; others take longer"
+    return candidates
 
 
 def _tuned(candidates: Sequence[Candidate], device: torch.device, seconds: float, pace: Pace) -> list[Candidate]:
@@ -321,7 +325,7 @@ def _tuned(candidates: Sequence[Candidate], device: torch.device, seconds: float
     failures = tune_now(plans.runtime(), missing, place, seconds, begin_with) if missing else {}
     pace.exclude(pace.used_s - begun_s)
     plans.look_again()
-    tuned = [look_up(one.site) for one in candidates]
+    tuned = [look_up(pose(one.site)) for one in candidates]
     for one in tuned:
         if one.choice is None and one.problem in failures:
             one.reason = failures[one.problem]

@@ -37,6 +37,9 @@ GRAPH_CALLS = 20
 """In a graph of a site alone, whose replay costs the host as much as a call or two."""
 
 
+WORTH_PROCESSES = 4
+"""Problems of a kernel for whose predictions processes are started, each of which takes a second to load."""
+
 FLOPS_A_BYTE = 16
 """What a GPU computes in FP32 while it moves a byte."""
 
@@ -93,23 +96,47 @@ class Candidate:
         return known.time_ms is not None and known.library_ms is not None and known.time_ms < known.library_ms
 
 
-def cost(site: Site) -> float:
-    """By which sites are ordered: what their calls read, write and compute, as bytes; infinite for what is refused."""
+def pose(site: Site) -> Candidate:
+    """The candidate with its problem, or the reason why there is none."""
+    candidate = Candidate(site)
     try:
-        problem = _problem(site, _as_called(site))
-    except REFUSALS:
+        candidate.problem = _problem(site, _as_called(site))
+    except REFUSALS as error:
+        candidate.reason = str(error)
+    return candidate
+
+
+def cost(candidate: Candidate) -> float:
+    """By which they are ordered: what their calls read, write and compute, as bytes; infinite for what is refused."""
+    problem = candidate.problem
+    if problem is None:
         return math.inf
     kernel = plans.runtime().kernels.get(problem.kernel)
-    return site.calls * (kernel.estimated_bytes(problem) + kernel.estimated_flops(problem) / FLOPS_A_BYTE)
+    return candidate.site.calls * (kernel.estimated_bytes(problem) + kernel.estimated_flops(problem) / FLOPS_A_BYTE)
 
 
-def look_up(site: Site, *, loads: bool = True) -> Candidate:
-    """The candidate, with the configuration that is known for it; on a GPU a thread begins to compile and load that."""
-    candidate = Candidate(site)
-    arguments = _as_called(site)
+def predict_ahead(candidates: Sequence[Candidate]) -> None:
+    """Has those predicted in several processes that nothing else is known of, and no service is asked for."""
+    runtime, by_kernel = plans.runtime(), dict[str, list[Problem]]()
+    tensors = [_tensor(one.site.call.arguments) for one in candidates if one.problem]
+    if runtime.asks_service or not tensors:
+        return
+    place = place_of(resolved(str(tensors[0].device)))
+    for problem in dict.fromkeys(one.problem for one in candidates if one.problem):
+        kernel = runtime.kernels.get(problem.kernel)
+        if not runtime.serves_any_size(problem.kernel) and not runtime.is_known(kernel, problem, place):
+            by_kernel.setdefault(problem.kernel, []).append(problem)
+    for name, problems in by_kernel.items():
+        if len(problems) >= WORTH_PROCESSES:
+            runtime.predict_ahead(runtime.kernels.get(name), problems, place)
+
+
+def look_up(candidate: Candidate, *, loads: bool = True) -> Candidate:
+    """It, with the configuration that is known for it; on a GPU a thread begins to compile and load that."""
+    if candidate.problem is None:
+        return candidate
     try:
-        candidate.problem = _problem(site, arguments)
-        found = site.call.operator.plans.find(*arguments)
+        found = candidate.site.call.operator.plans.find(*_as_called(candidate.site))
         candidate.choice = found.choice
     except REFUSALS as error:
         candidate.reason = str(error)
