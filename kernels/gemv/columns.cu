@@ -45,11 +45,14 @@ constexpr unsigned SUMMANDS = SLICES / SLICES_PER_WARP;   // that shuffles leave
 // and the row has `left` elements from there on.
 template <bool DIVIDES>
 __device__ __forceinline__ Vector load(const REAL* a, unsigned left) {
-  if constexpr (DIVIDES) return load_streaming<VECTOR_WIDTH>(a);
-  Vector loaded;
+  if constexpr (DIVIDES) {
+    return load_streaming<VECTOR_WIDTH>(a);
+  } else {
+    Vector loaded;
 #pragma unroll
-  for (unsigned w = 0; w < VECTOR_WIDTH; ++w) loaded.lane[w] = w < left ? load_streaming<1>(a + w).lane[0] : REAL(0);
-  return loaded;
+    for (unsigned w = 0; w < VECTOR_WIDTH; ++w) loaded.lane[w] = w < left ? load_streaming<1>(a + w).lane[0] : REAL(0);
+    return loaded;
+  }
 }
 
 // One step of the walk along a slice: UNROLL rows, SLICES apart. CHECKED: only those before `end`.
