@@ -41,7 +41,7 @@ def paths(site):
 @pytest.mark.parametrize(
     ("on_desktop", "on_phone", "every"),
     [
-        ("light", "dark", 3),
+        ("light", "dark", 4),
         pytest.param("light", "dark", 1, marks=pytest.mark.exhaustive),
         pytest.param("dark", "light", 1, marks=pytest.mark.exhaustive),
     ],
