@@ -141,10 +141,11 @@ class TunedCall:
         """
         found, [output, *_] = self._ends(arguments), self._outputs
         of_size = getattr(self._bound, "of_size", None)
-        if found is None or of_size is None or output.shape[:-1] != arguments[0].shape[:-1]:
+        x = arguments[0]
+        if found is None or of_size is None or output.shape[:-1] != x.shape[:-1] or output.dtype != x.dtype:
             return None
         fixed, first, last = found
-        columns, length, ordinal, scalars = output.shape[-1:], arguments[0].shape[-1], self._ordinal, self._scalars[1]
+        columns, length, ordinal, scalars = output.shape[-1:], x.shape[-1], self._ordinal, self._scalars[1]
         device = torch.cuda.current_device
 
         def call(x: Tensor) -> Tensor | None:

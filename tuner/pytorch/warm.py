@@ -48,7 +48,7 @@ class Warm:
         kind, dtype, shape, strides, device = self._input
         try:
             if strides is None:  # any number of rows
-                is_unlike = x.shape[-1] != shape[-1] or x.dim() != len(shape) or not x.is_contiguous()
+                is_unlike = x.dim() != len(shape) or x.shape[-1] != shape[-1] or not x.is_contiguous()
             else:
                 is_unlike = x.shape != shape or x.stride() != strides
             if is_unlike or x.__class__ is not kind or x.dtype is not dtype:

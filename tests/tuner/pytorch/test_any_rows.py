@@ -90,6 +90,8 @@ def test_a_layer_launches_any_number_of_rows_without_a_decision_for_each(any_siz
             torch.testing.assert_close(model(x), torch.tanh(x @ weight.T + bias))
     for x in (torch.randn(0, 3, 8), torch.randn(6, 8), torch.randn(3, 2, 8).mT.contiguous().mT, torch.randn(8)):
         torch.testing.assert_close(model(x), torch.tanh(x @ weight.T + bias))
+    with pytest.raises(RuntimeError):  # PyTorch's own error
+        model(torch.tensor(1.0))
 
 
 def test_the_other_samples_are_told_that_they_run_as_pytorchs_own(any_size, tmp_path):
