@@ -89,9 +89,7 @@ class Plans:
 
     def direct_of_rows(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
         """As `direct`, for row-major first arguments of any number of rows; None where the launch is for one number."""
-        if self._era != PROCESS.era or PROCESS.is_off:
-            return None
-        ours = self._by_layout.get(tuple([layout_key(one) for one in arguments]))
+        ours = self._ready(arguments)
         return ours.direct_of_rows(arguments) if isinstance(ours, TunedCall) else None
 
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
@@ -99,14 +97,18 @@ class Plans:
 
         It raises TunerError before anything has run. None where it is PyTorch's own operator that does it, or may be.
         """
-        if self._era != PROCESS.era or PROCESS.is_off:
-            return None
-        ready = self._by_layout.get(tuple([layout_key(one) for one in arguments]))
+        ready = self._ready(arguments)
         ours = ready.ours if isinstance(ready, Turns) else ready
         if ours is None or isinstance(ours, Search):
             return None
         rest = arguments[1:]
         return (ours.direct(arguments) if isinstance(ours, TunedCall) else None) or (lambda x: ours((x, *rest)))
+
+    def _ready(self, arguments: Sequence[Any]) -> Run | None:
+        """What was decided for calls of this layout; None where that is PyTorch's, not decided yet, or all is off."""
+        if self._era != PROCESS.era or PROCESS.is_off:
+            return None
+        return self._by_layout.get(tuple([layout_key(one) for one in arguments]))
 
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""

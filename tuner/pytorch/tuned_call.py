@@ -135,9 +135,9 @@ class TunedCall:
         return call
 
     def direct_of_rows(self, arguments: Sequence[Any]) -> Callable[[Tensor], Any] | None:
-        """As `direct`, for row-major first arguments of any number of rows of this length; None where there is none.
+        """As `direct`, for row-major first arguments of any number of rows of this length; None for other launches.
 
-        What it returns gives None where another GPU is the current one, or there are no rows.
+        The call that it returns gives None for an argument without rows, and where another GPU is the current one.
         """
         found, [output, *_] = self._ends(arguments), self._outputs
         of_size = getattr(self._bound, "of_size", None)
@@ -146,12 +146,13 @@ class TunedCall:
             return None
         fixed, first, last = found
         columns, length, ordinal, scalars = output.shape[-1:], x.shape[-1], self._ordinal, self._scalars[1]
-        device = torch.cuda.current_device
+        device, tally = torch.cuda.current_device, self._tally
 
         def call(x: Tensor) -> Tensor | None:
             rows = x.numel() // length
             if not rows or (ordinal is not None and device() != ordinal):
                 return None
+            tally.ours += 1
             y = x.new_empty(x.shape[:-1] + columns)
             addresses = fixed.copy()
             addresses[first], addresses[last] = x.data_ptr(), y.data_ptr()

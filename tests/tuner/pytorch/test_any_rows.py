@@ -83,11 +83,13 @@ def test_a_layer_launches_any_number_of_rows_without_a_decision_for_each(any_siz
     result = tw.accelerate(model, torch.randn(2, 3, 8), rounds=7, compiles=None, limit_s=300)
     assert result.is_applied, str(result)
     model(torch.randn(2, 3, 8))
+    before = sum(one.calls_ours for one in tw.status())
     with monkeypatch.context() as patched:
         patched.setattr(operator_plans.Plans, "run", lambda *_: pytest.fail("it was decided anew"))
         for shape in ((1, 1, 8), (7, 2, 8), (2, 3, 8)):
             x = torch.randn(shape)
             torch.testing.assert_close(model(x), nn.functional.softplus(x @ weight.T + bias))
+    assert sum(one.calls_ours for one in tw.status()) == before + 3
     for x in (torch.randn(0, 3, 8), torch.randn(6, 8), torch.randn(3, 2, 8).mT.contiguous().mT, torch.randn(8)):
         torch.testing.assert_close(model(x), nn.functional.softplus(x @ weight.T + bias))
     with pytest.raises(RuntimeError):  # PyTorch's own error
