@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import NamedTuple
 
 from tilewright.kernels.family import Family
@@ -106,17 +107,18 @@ class Families:
 
         A range whose own is not right at both its ends gets that of the nearest range that is, or else the default.
         """
+        predicted = cache(partial(self._predicted, kernel, family, place))
         spans = guessed_at(family)
+        sizes: Sequence[int] = tuple(spans)
         if family.batch_invariant:  # one order of sums for all sizes
-            choices = {size: self._predicted(kernel, family, place, size) for size in USUAL_SIZES}
-            spans = {USUAL_SIZES[0]: (family.low, family.high)}
+            sizes, spans = USUAL_SIZES, {USUAL_SIZES[0]: (family.low, family.high)}
         else:
-            self._predict_ahead(kernel, [family.at(size) for size in spans], place)
-            choices = {size: self._predicted(kernel, family, place, size) for size in spans}
+            unknown = [size for size in sizes if self._known(kernel, family.exact(size), place) is None]
+            self._predict_ahead(kernel, [family.at(size) for size in unknown], place)
 
         def chosen(size: int, low: int, high: int) -> Choice | None:
-            nearest = sorted(choices, key=lambda other: abs(math.log(other / size)))
-            found = (choice for other in nearest if (choice := choices[other]) is not None)
+            nearest = sorted(sizes, key=lambda other: abs(math.log(other / size)))
+            found = (choice for other in nearest if (choice := predicted(other)) is not None)
             return next((one for one in found if is_sound_within(kernel, family, place, one, low, high)), None)
 
         of_ranges = {high: chosen(size, low, high) for size, (low, high) in spans.items()}

@@ -138,8 +138,7 @@ class AnySizeLauncher:
 
     def choice(self, *arrays: Any) -> Choice:
         """The configuration that is launched on arrays of that size, and where it comes from."""
-        readers = [READERS[type(array)] for array in arrays]
-        layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
+        layouts = _layouts(arrays)
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
         found = self._source.ranges(self.kernel, self.family, place_of(device_or_default(where or self.device)))
@@ -147,8 +146,7 @@ class AnySizeLauncher:
 
     def load_for(self, *arrays: Any) -> None:
         """Compiles and loads on their GPU what serves such arrays; launches nothing. Raises LaunchError."""
-        readers = [READERS[type(array)] for array in arrays]
-        layouts = [reader.layout(reader.read(array)[1]) for reader, array in zip(readers, arrays, strict=True)]
+        layouts = _layouts(arrays)
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         size = self._size_of(layouts)
         with suppress(InvalidProblemError):  # what no family has is launched by its size alone
@@ -196,9 +194,7 @@ class AnySizeLauncher:
 
     def _planned(self, arrays: Sequence[Any], key: Hashable) -> tuple[_Plan, int]:
         """The plan for arrays that lie so, and their size; raises LaunchError where they fit no problem."""
-        readers = [READERS[type(array)] for array in arrays]
-        pictures = [reader.read(array)[1] for reader, array in zip(readers, arrays, strict=True)]
-        layouts = [reader.layout(picture) for reader, picture in zip(readers, pictures, strict=True)]
+        readers, layouts = [READERS[type(array)] for array in arrays], _layouts(arrays)
         size = self._size_of(layouts)
         if size == 0:
             return _Plan(_nothing, _nothing, None), 0
@@ -259,6 +255,10 @@ class AnySizeLauncher:
                     only = int(self.device.partition(":")[2]) if self.device else None
                     self._on[key] = FamilyLaunches(self.kernel, family, self._source, only)
             return self._on[key]
+
+
+def _layouts(arrays: Sequence[Any]) -> list[Layout]:
+    return [reader.layout(reader.read(array)[1]) for array in arrays for reader in (READERS[type(array)],)]
 
 
 def _nothing(*_: Any) -> int:
