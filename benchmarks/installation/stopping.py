@@ -81,12 +81,12 @@ def stopped(at: Host, name: str, seconds: float, cores: tuple[int, int], *, is_l
 
 
 def _times(program: Program, url: str, keys: dict[str, str]) -> dict[str, float]:
-    with psycopg.connect(url) as connection:
-        schedule, job = connection.execute(
-            "SELECT (SELECT max(id) FROM schedules s WHERE s.key_id = k.id),"
-            " (SELECT id FROM tuning_jobs j WHERE j.key_id = k.id ORDER BY id LIMIT 1) FROM api_keys k"
-            " WHERE k.name = 'evil'"
-        ).fetchone()
+    schedule, job = _row(
+        url,
+        "SELECT (SELECT max(id) FROM schedules s WHERE s.key_id = k.id),"
+        " (SELECT id FROM tuning_jobs j WHERE j.key_id = k.id ORDER BY id LIMIT 1) FROM api_keys k"
+        " WHERE k.name = 'evil'",
+    )
     with closing(_client(program, keys["boss"])) as boss, closing(_client(program, keys["evil"])) as evil:
         return {
             "pause_s": _timed(lambda: boss.post(f"/v1/schedules/{schedule}/pause")),
@@ -103,13 +103,18 @@ def _revoked_s(program: Program, keys: dict[str, str], name: str) -> float:
 
 def _late(url: str) -> dict[str, float]:
     """Of the honest schedule: the latest fire, or the due time that has not come yet."""
-    with psycopg.connect(url) as connection:
-        late, fires = connection.execute(
-            "SELECT greatest(max(extract(epoch FROM f.created_at - f.fire_at)), extract(epoch FROM now() - s.next_at)),"
-            " count(f.id) FROM schedules s LEFT JOIN schedule_fires f ON f.schedule_id = s.id"
-            " WHERE s.name = 'honest' GROUP BY s.next_at"
-        ).fetchone()
+    late, fires = _row(
+        url,
+        "SELECT greatest(max(extract(epoch FROM f.created_at - f.fire_at)), extract(epoch FROM now() - s.next_at)),"
+        " count(f.id) FROM schedules s LEFT JOIN schedule_fires f ON f.schedule_id = s.id"
+        " WHERE s.name = 'honest' GROUP BY s.next_at",
+    )
     return {"honest_late_s": round(float(late), 3), "honest_fires": fires}
+
+
+def _row(url: str, query: str) -> tuple[Any, ...]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query).fetchone()
 
 
 def _timed(change: Callable[[], httpx.Response]) -> float:

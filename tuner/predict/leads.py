@@ -33,7 +33,10 @@ class Leads:
 
     @classmethod
     def of(cls, library_ms: Array, best_ms: Array, losses: Array) -> Leads:
-        """Those of shapes with these times; NaN where the library was not timed. `losses` are of what is predicted."""
+        """The leads at shapes with these times; `library_ms` is NaN where the library was not timed.
+
+        `losses`: of each shape's predicted configuration, its time over the best one's, minus 1.
+        """
         places = np.flatnonzero(~np.isnan(library_ms))
         best = np.log(library_ms[places] / best_ms[places])
         return cls(places, best - np.log1p(losses[places]), best)

@@ -100,7 +100,7 @@ claims_app = typer.Typer(help="Claims: configurations that clients say are wrong
 @claims_app.command("list")
 def list_claims(
     state: Annotated[str | None, typer.Option("--state", help="open, confirmed, refuted or unverified.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Most rows to show.")] = 20,
+    limit: LimitOption = 20,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -102,7 +102,7 @@ class ModelSummary(Answer):
 
 
 def summary_of(pairs: CTE) -> ScalarSelect[Any]:
-    """A summary for each device model that occurs in these cells, as JSON; null where there is none."""
+    """A summary for each device model that occurs in these cells, as JSON; null if there are no cells."""
     model = models.DeviceModel
     counts = [x for status in CellStatus for x in (status.value, func.count().filter(has_status(pairs, status)))]
     line = (

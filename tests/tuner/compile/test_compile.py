@@ -257,7 +257,7 @@ def test_a_cubin_holds_the_instance_under_the_name_that_is_found_in_it(kernel):
     assert symbol_of(compile_now(plain).cubin, "scale") == "_Z5scalePf"
     exported = compile_now(replace(plain, source=f'extern "C" {plain.source}'))
     assert symbol_of(exported.cubin, "scale") == "scale"
-    assert symbol_of(exported.cubin, "cale") == "cale"  # there is none: the driver says so
+    assert symbol_of(exported.cubin, "cale") == "cale"  # no such function: the driver reports it when it is loaded
     with pytest.raises(TrialFailure, match="is a template, which takes --compiler nvrtc"):
         compile_now(Compilation.of(kernel, problem, small, "sm_75", "pycuda"))
 

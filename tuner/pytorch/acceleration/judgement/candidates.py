@@ -97,7 +97,7 @@ class Candidate:
 
 
 def pose(site: Site) -> Candidate:
-    """The candidate with its problem, or the reason why there is none."""
+    """The candidate of a site: with its problem, or with the reason why no kernel has such a problem."""
     candidate = Candidate(site)
     try:
         candidate.problem = _problem(site, _as_called(site))
@@ -116,7 +116,7 @@ def cost(candidate: Candidate) -> float:
 
 
 def predict_ahead(candidates: Sequence[Candidate]) -> None:
-    """Has those predicted in several processes that nothing else is known of, and no service is asked for."""
+    """Predicts in several processes what nothing else is known of; nothing where a service is asked instead."""
     runtime, by_kernel = plans.runtime(), dict[str, list[Problem]]()
     tensors = [_tensor(one.site.call.arguments) for one in candidates if one.problem]
     if runtime.asks_service or not tensors:
@@ -132,7 +132,7 @@ def predict_ahead(candidates: Sequence[Candidate]) -> None:
 
 
 def look_up(candidate: Candidate, *, loads: bool = True) -> Candidate:
-    """It, with the configuration that is known for it; on a GPU a thread begins to compile and load that."""
+    """The same candidate, with the configuration that is known for it, which on a GPU a thread compiles and loads."""
     if candidate.problem is None:
         return candidate
     try:
