@@ -56,6 +56,16 @@ def test_a_wrong_configuration_is_withdrawn_and_the_next_call_is_right(tmp_path,
     assert launch.choice("cpu").match == "default"
 
 
+def test_what_a_launch_changes_is_compared_with_what_it_was(tmp_path):
+    problem = GEMM.problem(SHAPE, options={"beta_zero": False})
+    launch = runtime_of(tmp_path, catalogue(), problem).best("gemm", **SHAPE, beta_zero=False)
+    a, b, c = operands()
+    c[:] = 3
+    expected = 2.0 * (a @ b) + 0.5 * c
+    np.testing.assert_allclose(launch(a, b, c, alpha=2.0, beta=0.5), expected, rtol=1e-4, atol=1e-4)
+    assert launch.choice("cpu").configuration == TILED
+
+
 def test_the_service_is_told_of_a_wrong_configuration_once(tmp_path, wrong_gemm, monkeypatch):
     told = []
     monkeypatch.setattr(Service, "claim", lambda _self, *claimed: told.append(claimed))

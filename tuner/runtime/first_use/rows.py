@@ -122,7 +122,8 @@ class HostRows:
         """Keeps the rows of what the launch reads."""
         places = zip(self._kernel.tensors, addresses, strict=True)
         read = [(tensor, at) for tensor, at in places if tensor.is_read(self._problem)]
-        self._inputs = {tensor.name: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in read}
+        found = {tensor: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in read}
+        self._inputs = {one.name: rows if one.role == "input" else rows.copy() for one, rows in found.items()}
         names = [one.name for one in self._kernel.arguments if not isinstance(one, Tensor)]
         self._scalars = dict(zip(names, scalars, strict=True))
 
