@@ -249,8 +249,16 @@ class ViewRequest(Request):
     )
 
 
+class SeenTimes(Request):
+    """What calls of a client's program took on its GPU, in turns with its library's call: medians."""
+
+    ours_ms: float = Field(gt=0, le=1e7, description="The configuration's.", examples=[1.88])
+    library_ms: float = Field(gt=0, le=1e7, description="That of the library's call.", examples=[1.21])
+    calls: int = Field(gt=0, le=1000, description="How many of each.", examples=[10])
+
+
 class ClaimRequest(Request):
-    """A configuration that was served and gave wrong results in a client's process."""
+    """A configuration that was served, and what a client's process saw of it: wrong results, or its times."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -280,7 +288,10 @@ class ClaimRequest(Request):
         max_length=64, description="As it was served: every parameter.", examples=[{"TILE_WIDTH": 32}]
     )
     source_hash: str = Field(pattern="^[0-9a-f]{64}$", description="As it was served.")
-    seen: str = Field(min_length=1, max_length=2000, pattern=r"\S", description="What was wrong, in words.")
+    seen: str = Field(min_length=1, max_length=2000, pattern=r"\S", description="What was seen, in words.")
+    times: SeenTimes | None = Field(
+        default=None, description="Nothing was wrong, and these were its times: the problem is measured, no more."
+    )
 
 
 KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]

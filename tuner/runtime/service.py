@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
@@ -36,6 +36,19 @@ MOST_SEEN = 2000
 
 MAX_REPORTS = 256
 """Misses and claims that wait to be reported; more are dropped."""
+
+
+class SeenTimes(NamedTuple):
+    """What calls of a program took on its GPU, in turns: medians, and how many of each."""
+
+    ours_ms: float
+    library_ms: float
+    calls: int
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"first calls took {self.ours_ms:.4g} ms, the library's {self.library_ms:.4g} ms ({self.calls} of each)"
+
 
 Outcome = dict[str, Any] | Exception | None
 Answered = Callable[[Problem, TargetDevice, dict[str, Any]], None]
@@ -80,11 +93,20 @@ class ApiCalls:
         return self.call(f"/v1/kernels/{family.kernel}/table?{urllib.parse.urlencode(query)}")
 
     def claim(
-        self, kernel: Kernel, problem: Problem, device_model: str, driver: str, configuration: Configuration, seen: str
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        device_model: str,
+        driver: str,
+        configuration: Configuration,
+        seen: str,
+        *,
+        times: SeenTimes | None = None,
     ) -> dict[str, Any]:
-        """The answer to `POST /v1/claims`: this configuration gave wrong results here; raises what `call` raises.
+        """The answer to `POST /v1/claims`: what was seen here of this configuration; raises what `call` raises.
 
-        It needs a key of scope `tune` where the service requires keys. `seen`: what was wrong, in words.
+        It needs a key of scope `tune` where the service requires keys. `seen`: what was wrong, in words; with `times`
+        nothing was.
         """
         body = problem.as_json() | {
             "device_model": device_model,
@@ -94,6 +116,7 @@ class ApiCalls:
             "source_hash": kernel.source_hash(configuration.variant),
             "seen": seen[:MOST_SEEN],
         }
+        body |= {} if times is None else {"times": times._asdict()}
         return self.call("/v1/claims", body)
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -178,15 +201,17 @@ class Service:
         driver: str,
         configuration: Configuration,
         seen: str,
+        *,
+        times: SeenTimes | None = None,
     ) -> None:
-        """Claims in the background that this configuration gave wrong results here; returns at once, never raises."""
-        self._later(partial(self._claim, kernel, problem, place.slug, driver, configuration, seen))
+        """Claims in the background what was seen of this configuration here; returns at once, never raises."""
+        self._later(partial(self._claim, kernel, problem, place.slug, driver, configuration, seen, times=times))
 
-    def _claim(self, *claimed: Any) -> None:
+    def _claim(self, *claimed: Any, times: SeenTimes | None) -> None:
         try:
-            self._api.claim(*claimed)
+            self._api.claim(*claimed, times=times)
         except (OSError, HTTPException, ValueError, RecursionError) as error:
-            log.warning("%s did not take the claim of a wrong configuration: %s", self.url, error)
+            log.warning("%s did not take a claim: %s", self.url, error)
 
     def _later(self, report: Callable[[], object]) -> None:
         if self._reporter_of != os.getpid():

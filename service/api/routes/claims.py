@@ -1,4 +1,4 @@
-"""Claims: clients report configurations that gave wrong results; workers verify them."""
+"""Claims: clients report configurations that gave wrong results, or their times; workers verify and measure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ClaimId = Annotated[int, Path(ge=1, le=MAX_ROW_ID, description="A claim's id.", 
 class ClaimQuery(PageQuery):
     """The filter of claims."""
 
-    state: Literal["open", "confirmed", "refuted", "unverified"] | None = Field(
+    state: Literal["open", "confirmed", "refuted", "measured", "unverified"] | None = Field(
         default=None, description="Only claims in this state.", examples=["confirmed"]
     )
 
@@ -50,7 +50,8 @@ CREATED: Responses = {
 def report_claim(request: ClaimRequest) -> Response:
     """Report that a configuration gave wrong results. A worker of the device model verifies it.
 
-    Only what the worker finds has consequences: a wrong configuration is withdrawn and answered no more.
+    Only what the worker finds has consequences: a wrong configuration is withdrawn and answered no more. With `times`
+    nothing was wrong, and a worker searches the problem, behind everything that somebody has asked for.
     """
     with transaction() as session:
         claim, is_new = claims.report_claim(session, request)

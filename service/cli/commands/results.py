@@ -94,12 +94,16 @@ def _line(one: ResultAnswer) -> tuple[object, ...]:
     )
 
 
-claims_app = typer.Typer(help="Claims: configurations that clients say are wrong, and what workers found.")
+claims_app = typer.Typer(
+    help="Claims: what clients say of configurations, wrong results or times, and what workers found."
+)
 
 
 @claims_app.command("list")
 def list_claims(
-    state: Annotated[str | None, typer.Option("--state", help="open, confirmed, refuted or unverified.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="open, confirmed, refuted, measured or unverified.")
+    ] = None,
     limit: LimitOption = 20,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")] = None,
     as_json: JsonFlag = False,

@@ -2,7 +2,8 @@
 
 A claim by itself changes nothing, because a client may be mistaken or lie: it queues a job that verifies the one
 configuration with all kinds of inputs on a device of the model. Where that job finds it wrong, every best that has the
-configuration is withdrawn, and it is neither predicted nor answered for the problem any more.
+configuration is withdrawn, and it is neither predicted nor answered for the problem any more. A claim with times, those
+of a client's first calls beside its library's, queues a search of the problem, which measures both.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import ConflictError, InvalidRequestError, NotFoundError, TooManyRequestsError
+from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.answers import Answer, Page, ProblemAnswer
 from tilewright.service.operations.best.answer import BestQuery
 from tilewright.service.operations.best.retractions import withdraw_configuration
@@ -30,19 +32,25 @@ from tilewright.service.operations.jobs.record_trial import storable
 from tilewright.service.operations.jobs.request import accept, check_open_jobs
 from tilewright.service.operations.pages import MAX_ROW_ID, newest_first
 from tilewright.service.operations.registry import limits_of, problem_answer, problem_row
-from tilewright.service.operations.requests import BudgetRequest, ClaimRequest, JobRequest, StartRequest
+from tilewright.service.operations.requests import BudgetRequest, ClaimRequest, JobRequest, SeenTimes, StartRequest
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.service.store.models import ClaimState
+from tilewright.service.store.models import ClaimState, JobState
 
 VERIFIED_WITHIN_S = 600.0
 """Budget of a verification: of its inputs and reference, which take longest."""
 
-REFUTED_FOR = timedelta(days=1)
-"""How long a refuted claim answers for others of the same configuration: nobody occupies a device by repeating it."""
+MEASURED_WITHIN_S = 30.0
+MEASURED_PRIORITY = 1
+"""Budget and priority of a search for a claim of times: behind everything that somebody has asked for."""
 
-UNVERIFIED = "unverified"
+REFUTED_FOR = timedelta(days=1)
+"""How long a refuted claim, or one of times, answers for others of the same configuration: nobody occupies a device by
+repeating it."""
+
+DONE = JobState.DONE
+UNVERIFIED, MEASURED = "unverified", "measured"
 
 
 class ClaimAnswer(Answer):
@@ -51,7 +59,8 @@ class ClaimAnswer(Answer):
     id: int
     state: str = Field(
         description="open: not verified yet; confirmed: a worker found the configuration wrong, and it is not answered "
-        "for this problem any more; refuted: it is right; unverified: the job ended without an outcome.",
+        "for this problem any more; refuted: it is right; measured: of times, the job measured the problem; "
+        "unverified: the job ended without an outcome.",
         examples=["open"],
     )
     problem: ProblemAnswer
@@ -61,8 +70,9 @@ class ClaimAnswer(Answer):
     configuration: dict[str, int]
     source_hash: str
     seen: str = Field(description="What the client saw.")
+    times: SeenTimes | None = Field(description="Its times there; null: it was wrong there.")
     found: str | None = Field(description="What the worker found.")
-    job_id: UUID = Field(description="The job that verifies it.")
+    job_id: UUID = Field(description="The job that verifies it, or measures the problem.")
     key_id: UUID | None = Field(description="The client's key; null: this machine.")
     created_at: datetime
     settled_at: datetime | None
@@ -84,6 +94,11 @@ def report_claim(session: Session, request: ClaimRequest) -> tuple[ClaimAnswer, 
         claim.device_model_id == accepted.model.id,
         claim.configuration == configuration.as_json(),
         claim.source_hash == source_hash,
+        *(
+            (claim.seen_ms.is_not(None), claim.driver == request.driver)
+            if request.times
+            else (claim.seen_ms.is_(None),)
+        ),
     )
     _take_turns(session)
     known = session.scalars(_loaded().where(*same, _still_answers()).order_by(claim.id.desc()).limit(1)).first()
@@ -101,6 +116,7 @@ def report_claim(session: Session, request: ClaimRequest) -> tuple[ClaimAnswer, 
         configuration=configuration.as_json(),
         source_hash=source_hash,
         seen=storable(request.seen),
+        **({"seen_ms": request.times.model_dump()} if request.times else {}),  # None would be JSON's null
         job_id=job.id,
     )
     session.add(row)
@@ -153,7 +169,9 @@ def settle_claims(session: Session, job_id: UUID, *, is_wrong: bool, found: str)
 
 def _accepted(session: Session, request: ClaimRequest) -> AcceptedRequest:
     """The verification that the claim asks for; raises InvalidProblemError, InvalidRequestError, ConflictError."""
-    allowed = (VERIFIED_WITHIN_S, settings().max_seconds, ceilings().max_seconds)
+    is_of_times = request.times is not None
+    most_s = MEASURED_WITHIN_S if is_of_times else VERIFIED_WITHIN_S
+    seconds = min(s for s in (most_s, settings().max_seconds, ceilings().max_seconds) if s is not None)
     accepted = accept(
         session,
         JobRequest(
@@ -162,13 +180,15 @@ def _accepted(session: Session, request: ClaimRequest) -> AcceptedRequest:
             dtype=request.dtype,
             options=request.options,
             device_model=request.device_model,
-            budget=BudgetRequest(trials=1, seconds=min(s for s in allowed if s is not None)),
+            budget=BudgetRequest(trials=None if is_of_times else 1, seconds=seconds),
+            priority=MEASURED_PRIORITY if is_of_times else DEFAULT_PRIORITY,
             starts=[StartRequest(variant=request.variant, configuration=request.configuration)],
-            seed=secrets.randbelow(2**31),  # other inputs than those that the configuration has passed
+            # Other inputs than those that the configuration has passed; claims of times share one search.
+            seed=0 if is_of_times else secrets.randbelow(2**31),
         ),
     )
     _check_configuration(accepted, accepted.starts[0], request)
-    return replace(accepted, verifies=True)
+    return replace(accepted, verifies=not is_of_times)
 
 
 def _check_configuration(accepted: AcceptedRequest, configuration: Configuration, request: ClaimRequest) -> None:
@@ -181,6 +201,12 @@ def _check_configuration(accepted: AcceptedRequest, configuration: Configuration
         raise InvalidRequestError("configuration", "is not in the search space of this problem, so it is never served.")
     if not kernel.has_source(configuration.variant, request.source_hash):
         raise ConflictError(f"The source of {kernel.name}/{configuration.variant} has changed since that answer.")
+
+
+def _says_as(request: ClaimRequest) -> list[ColumnElement[bool]]:
+    """That a claim says the same: that the configuration is wrong, or its times with that driver."""
+    claim = models.Claim
+    return [claim.seen_ms.is_not(None), claim.driver == request.driver] if request.times else [claim.seen_ms.is_(None)]
 
 
 def _take_turns(session: Session) -> None:
@@ -212,19 +238,27 @@ def _still_answers() -> ColumnElement[bool]:
     claim = models.Claim
     is_at_work = claim.job.has(models.TuningJob.state.in_(OPEN))
     is_fresh = (claim.state == ClaimState.REFUTED) & (claim.settled_at > func.now() - REFUTED_FOR)
+    is_fresh |= _of_times(DONE) & (claim.created_at > func.now() - REFUTED_FOR)
     return ((claim.state == ClaimState.OPEN) & is_at_work) | (claim.state == ClaimState.CONFIRMED) | is_fresh
 
 
 def _in_state(state: str | None) -> list[ColumnElement[bool]]:
     if state is None:
         return []
-    if state not in {UNVERIFIED, *ClaimState}:
-        known = ", ".join([*ClaimState, UNVERIFIED])
+    if state not in {UNVERIFIED, MEASURED, *ClaimState}:
+        known = ", ".join([*ClaimState, MEASURED, UNVERIFIED])
         raise InvalidRequestError("state", f"must be one of {known}.", ClaimState.OPEN)
     is_open = models.Claim.job.has(models.TuningJob.state.in_(OPEN))
-    wanted = ClaimState.OPEN if state == UNVERIFIED else ClaimState(state)
-    more = {UNVERIFIED: [~is_open], ClaimState.OPEN: [is_open]}.get(state, [])
+    wanted = ClaimState.OPEN if state in {UNVERIFIED, MEASURED} else ClaimState(state)
+    is_measured = _of_times(DONE)
+    of_state = {UNVERIFIED: [~is_open, ~is_measured], MEASURED: [is_measured], ClaimState.OPEN: [is_open]}
+    more = of_state.get(state, [])
     return [models.Claim.state == wanted, *more]
+
+
+def _of_times(state: JobState) -> ColumnElement[bool]:
+    """Whether a claim is of times, and its job in that state."""
+    return models.Claim.seen_ms.is_not(None) & models.Claim.job.has(models.TuningJob.state == state)
 
 
 def _loaded() -> Select[Any]:
@@ -242,10 +276,12 @@ def _loaded() -> Select[Any]:
 
 def _answer(row: models.Claim) -> ClaimAnswer:
     variant, values = split_configuration(row.configuration)
-    is_stuck = row.state is ClaimState.OPEN and row.job.state not in OPEN
+    state = row.state.value
+    if row.state is ClaimState.OPEN and row.job.state not in OPEN:
+        state = MEASURED if row.seen_ms is not None and row.job.state is DONE else UNVERIFIED
     return ClaimAnswer(
         id=row.id,
-        state=UNVERIFIED if is_stuck else row.state.value,
+        state=state,
         problem=problem_answer(row.problem),
         device_model=row.device_model.slug,
         driver=row.driver,
@@ -253,6 +289,7 @@ def _answer(row: models.Claim) -> ClaimAnswer:
         configuration=values,
         source_hash=row.source_hash,
         seen=row.seen,
+        times=SeenTimes(**row.seen_ms) if row.seen_ms is not None else None,
         found=row.found,
         job_id=row.job_id,
         key_id=row.key_id,

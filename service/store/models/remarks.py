@@ -25,7 +25,7 @@ class ClaimState(StrEnum):
 
 
 class Claim(Base):
-    """A client's report that a configuration gave wrong results. Only the outcome of `job` has consequences."""
+    """A client's report that a configuration gave wrong results, or its times. Only what `job` finds counts."""
 
     __tablename__ = "claims"
     __table_args__ = (
@@ -43,6 +43,7 @@ class Claim(Base):
     configuration: Mapped[dict[str, Any]]  # with its variant, as in trials
     source_hash: Mapped[str]
     seen: Mapped[str]  # in the client's words
+    seen_ms: Mapped[dict[str, Any] | None]  # its times beside the library's; None: it was wrong
     job_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("tuning_jobs.id"))  # that verifies
     state: Mapped[ClaimState] = mapped_column(by_value(ClaimState, "state"), server_default="open")
     found: Mapped[str | None]  # in the worker's words

@@ -70,9 +70,41 @@ def test_a_verification_that_ends_without_an_outcome_leaves_the_claim_unverified
     assert client.post("/v1/claims", json=CLAIM).json()["id"] != told["id"]  # it may be claimed anew
 
 
+TIMES = {"ours_ms": 1.88, "library_ms": 1.21, "calls": 10}
+
+
+def test_a_claim_of_times_queues_one_search_behind_all_others_and_withdraws_nothing(client, best):
+    body = CLAIM | {"seen": "the library is faster", "times": TIMES}
+    told = client.post("/v1/claims", json=body).json()
+    assert (told["state"], told["times"]) == ("open", TIMES)
+    job = client.get(f"/v1/jobs/{told['job_id']}").json()
+    assert (job["verifies"], job["priority"], job["budget"]["trials"]) == (False, 1, None)
+    assert job["budget"]["seconds"] == 30
+    again = client.post("/v1/claims", json=body | {"times": TIMES | {"ours_ms": 9.0}})
+    assert (again.status_code, again.json()["id"]) == (200, told["id"])
+    wrong = client.post("/v1/claims", json=CLAIM)  # says something else
+    assert (wrong.status_code, wrong.json()["times"]) == (202, None)
+    assert wrong.json()["job_id"] != told["job_id"]
+    assert client.post("/v1/claims", json=body | {"driver": "other"}).json()["job_id"] == told["job_id"]
+    with session_scope() as session:
+        job_row = models.TuningJob.id == told["job_id"]
+        session.execute(update(models.TuningJob).where(job_row).values(state="done"))
+    assert client.get(f"/v1/claims/{told['id']}").json()["state"] == "measured"
+    of_state = {state: client.get("/v1/claims", params={"state": state}).json()["items"] for state in STATES}
+    assert [len(of_state[state]) for state in STATES] == [1, 2, 0, 0]
+    assert client.post("/v1/claims", json=body).status_code == 200  # for a day
+    assert client.get("/v1/results").json()["items"][0]["id"] == best
+
+
+STATES = ("open", "measured", "unverified", "confirmed")
+
+
 @pytest.mark.parametrize(
     ("changed", "status", "word"),
     [
+        ({"times": TIMES | {"ours_ms": 0}}, 422, "ours_ms"),
+        ({"times": TIMES | {"calls": 0}}, 422, "calls"),
+        ({"times": {"ours_ms": 1}}, 422, "times"),
         ({"configuration": {"TILE_WIDTH": 17}}, 422, "search space"),
         ({"configuration": {}}, 422, "TILE_WIDTH"),
         ({"variant": "nothing"}, 422, "nothing"),
