@@ -344,7 +344,7 @@ def test_prepare_packs_an_operand_of_its_own(torch, tmp_path):
 def operators(torch, tmp_path, wrong_gemm):
     """The operators, with a wrong prediction for one product; and that product's factors."""
     import tilewright.torch as tw  # noqa: PLC0415 - it needs PyTorch
-    from tilewright.tuner.pytorch.turns import held  # noqa: PLC0415
+    from tilewright.tuner.turns.turns import held  # noqa: PLC0415
 
     answers = planted(tmp_path, wrong_gemm, wrong_gemm.get("gemm").problem(SHAPE), gpu_place(0), TILED)
     tw.use(Runtime(only_tuned=True, answers=answers, kernels=wrong_gemm, shipped_records=False))

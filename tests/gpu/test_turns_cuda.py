@@ -9,11 +9,11 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.pytorch.contest import MOST_CALLS
 from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.first_use import first_use
 from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.turns.contest import MOST_CALLS
 
 pytestmark = pytest.mark.gpu
 
@@ -21,19 +21,41 @@ SLEEP_CYCLES = 4_000_000
 """About 2 ms, in which the host enqueues the calls of a round."""
 
 
-@pytest.fixture
-def operators(torch, tmp_path, monkeypatch):
-    """Operators for which this configuration of gemm is predicted at that size."""
-    import tilewright.torch as tw  # noqa: PLC0415
+def facts(kernel, configuration, match="predicted", ours_ms=1.0, library_ms=2.0):
+    """A service's answer."""
+    return {
+        "variant": configuration.variant,
+        "configuration": dict(configuration.values),
+        "match": match,
+        "time_ms": ours_ms,
+        "library": {"faster": ours_ms > library_ms, "time_ms": library_ms},
+        "source_hash": kernel.source_hash(configuration.variant),
+    }
 
+
+@pytest.fixture
+def runtime_of(torch, tmp_path, monkeypatch):
+    """A runtime with answers of one kernel: by problem the configuration, and what else the answer says."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     first_use.forget()
 
-    def made(size, configuration):
-        runtime = Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers"))
+    def made(name, by_problem, *, match="predicted", ours_ms=1.0, library_ms=2.0, **named):
+        kernel, answers = catalogue().get(name), AnswerCache(tmp_path / "answers")
+        for problem, configuration in by_problem.items():
+            answers.put(problem, place_of("cuda:0"), facts(kernel, configuration, match, ours_ms, library_ms))
+        return Runtime(answers=answers, **({"only_tuned": True} | named))
+
+    return made
+
+
+@pytest.fixture
+def operators(runtime_of):
+    """Operators for which this configuration of gemm is predicted at that size."""
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    def made(size, configuration, match="predicted"):
         problem = catalogue().get("gemm").problem({"m": size, "n": size, "k": size})
-        runtime.pin({problem: configuration}, {problem: "predicted"})
-        tw.use(runtime)
+        tw.use(runtime_of("gemm", {problem: configuration}, match=match))
         return tw
 
     yield made
@@ -43,7 +65,7 @@ def operators(torch, tmp_path, monkeypatch):
 LONGEST_S = 90
 
 
-def decision_of(torch, tw, size, *, is_busy):
+def decision_of(torch, tw, size, *, is_busy, atol=1e-2):
     """What is decided after rounds of calls, each of whose results is compared; `is_busy`: they wait for the GPU."""
     a, b = torch.randn(size, size, device="cuda"), torch.randn(size, size, device="cuda")
     expected, begun = a.double() @ b.double(), time.perf_counter()
@@ -51,7 +73,7 @@ def decision_of(torch, tw, size, *, is_busy):
         if is_busy:
             torch.cuda._sleep(SLEEP_CYCLES)
         for found in [tw.gemm(a, b) for _ in range(8 if is_busy else 1)]:
-            torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-2)
+            torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=atol)
         torch.cuda.synchronize()
         decision = next(one for one in tw.status() if one.call.startswith(f"({size}, {size})"))
         if "takes turns" not in decision.reason:
@@ -130,15 +152,8 @@ def answered(tmp_path, times_ms):
     kernel, answers = catalogue().get("gemm"), AnswerCache(tmp_path / "answers")
     configuration = kernel.variant("naive").space().default()
     for m, (ours_ms, library_ms) in times_ms.items():
-        facts = {
-            "variant": configuration.variant,
-            "configuration": dict(configuration.values),
-            "match": "predicted",
-            "time_ms": ours_ms,
-            "library": {"faster": False, "time_ms": library_ms},
-            "source_hash": kernel.source_hash(configuration.variant),
-        }
-        answers.put(kernel.problem({"m": m, "n": 1024, "k": 1024}), place_of("cuda:0"), facts)
+        problem = kernel.problem({"m": m, "n": 1024, "k": 1024})
+        answers.put(problem, place_of("cuda:0"), facts(kernel, configuration, "predicted", ours_ms, library_ms))
     tw.use(Runtime(only_tuned=True, answers=answers))
     return tw
 
@@ -211,3 +226,205 @@ def test_products_are_tf32s_where_the_program_allows_it(torch, tmp_path, monkeyp
     finally:
         torch.set_float32_matmul_precision(before)
         tw.use(None)
+
+
+NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8})
+
+
+def settled(torch, call, is_decided):
+    """Calls on a GPU with work to do until that is decided."""
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < LONGEST_S:
+        torch.cuda._sleep(SLEEP_CYCLES)
+        for _ in range(8):
+            call()
+        torch.cuda.synchronize()
+        if is_decided():
+            return
+    raise AssertionError(f"undecided after {LONGEST_S} s")
+
+
+def test_a_measured_answer_takes_no_turns(torch, operators):
+    tw = operators(1024, NAIVE, match="exact")
+    a = torch.randn(1024, 1024, device="cuda")
+    for _ in range(8):
+        tw.gemm(a, a)
+    (decision,) = tw.status()
+    assert (decision.is_ours, decision.calls_ours) == (True, 8)
+    assert "turns" not in decision.reason
+
+
+@pytest.mark.parametrize("size", [1024, 2048])
+def test_a_launcher_takes_turns_with_pytorchs_call(torch, device, runtime_of, size):
+    """The slow configuration gives way at 1024; the fast one stays at 2048."""
+    kernel = catalogue().get("gemm")
+    is_fast = size == 2048
+    if is_fast and device.model.limits.compute_capability < (9, 0):
+        pytest.skip("tensor3xfp16_sm90 needs compute capability 9.0")
+    configuration = kernel.variant("tensor3xfp16_sm90").space().default() if is_fast else NAIVE
+    problem = kernel.problem({"m": size, "n": size, "k": size})
+    launch = runtime_of("gemm", {problem: configuration}, only_tuned=False).best("gemm", m=size, n=size, k=size)
+    a, b, c = (torch.randn(size, size, device="cuda") for _ in range(3))
+    expected, first = a.double() @ b.double(), []
+
+    def call():
+        launch(a, b, c.fill_(float("nan")))
+        torch.testing.assert_close(c.double(), expected, rtol=1e-3, atol=1e-2)
+        first.append(launch._last.first)
+
+    settled(torch, call, lambda: first[-1] is None or first[-1]._runs[-1] == first[-1]._library)
+    assert (first[-1] is None) is is_fast
+    if not is_fast:
+        assert torch.equal(launch(a, b, c), torch.mm(a, b))
+        launch(a, b, c.fill_(float("nan")), stream=torch.cuda.current_stream())  # ours
+        torch.testing.assert_close(c.double(), expected, rtol=1e-3, atol=1e-2)
+        assert not torch.equal(c, torch.mm(a, b))
+
+
+def test_a_launcher_takes_turns_with_cupys_call(torch, runtime_of):
+    cupy = pytest.importorskip("cupy")
+    problem = catalogue().get("gemm").problem({"m": 1024, "n": 1024, "k": 1024})
+    launch = runtime_of("gemm", {problem: NAIVE}, only_tuned=False).best("gemm", m=1024, n=1024, k=1024)
+    a, b, c = (cupy.random.standard_normal((1024, 1024), dtype=cupy.float32) for _ in range(3))
+    expected, first = a.astype(cupy.float64) @ b.astype(cupy.float64), []
+
+    def call():
+        launch(a, b, c)
+        assert abs(c - expected).max() < 1e-2
+        first.append(launch._last.first)
+
+    settled(torch, call, lambda: first[-1] is None or first[-1]._runs[-1] == first[-1]._library)
+    assert first[-1] is not None  # the naive kernel is the slower one
+
+
+@pytest.fixture
+def any_rows(torch, tmp_path, monkeypatch):
+    """Operators of any number of rows, from what ships."""
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    first_use.forget()
+    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers"), any_size_operators=True))
+    yield tw
+    tw.use(None)
+
+
+def test_lengths_of_a_range_decide_together_and_no_call_waits(torch, any_rows):
+    """Ranges of 3072 x 768: 64 lengths between 800 and 1311, each of which comes a few times."""
+    w, sizes, times_ms, begun = torch.randn(3072, 768, device="cuda"), range(800, 1312, 8), [], time.perf_counter()
+    inputs = [torch.randn(m, 768, device="cuda") for m in sizes]
+    any_rows.linear(inputs[0], w)
+    while time.perf_counter() - begun < LONGEST_S:
+        torch.cuda._sleep(SLEEP_CYCLES)
+        for x in inputs:
+            called = time.perf_counter()
+            y = any_rows.linear(x, w)
+            times_ms.append((time.perf_counter() - called) * 1e3)
+            torch.testing.assert_close(y, torch.nn.functional.linear(x, w), rtol=1e-3, atol=1e-2)
+        decided = [one for one in any_rows.status() if "calls each" in one.reason or "host-bound" in one.reason]
+        if len(decided) == len(sizes):
+            break
+    assert len(decided) == len(sizes), any_rows.status()
+    assert max(times_ms[1:]) < 500, max(times_ms[1:])
+    by_range = {(one.reason.partition("; ")[2], one.is_ours) for one in decided}
+    assert len(by_range) == len({configuration for configuration, _ in by_range}), by_range  # one answer a range
+
+
+def test_a_replaced_layer_takes_turns_at_lengths_that_accelerate_did_not_measure(torch, any_rows):
+    model = torch.nn.Sequential(torch.nn.Linear(768, 3072), torch.nn.GELU()).cuda().eval()
+    with torch.no_grad():
+        result = any_rows.accelerate(model, torch.randn(64, 768, device="cuda"), compiles=None, graph=False)
+        if not result.is_applied:
+            pytest.skip(f"nothing is faster here: {result}")
+        weight, bias = model[0].weight, model[0].bias
+        for m in (64, 40, 2000, 3000, 2000, 8000) * 8:
+            x = torch.randn(m, 768, device="cuda")
+            torch.cuda._sleep(SLEEP_CYCLES)
+            expected = torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias))
+            torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-2)
+            torch.cuda.synchronize()
+    of_sample = [one for one in any_rows.status() if one.call.startswith("(64, 768)")]
+    assert of_sample
+    assert all(one.is_ours and "calls each" not in one.reason for one in of_sample), of_sample
+
+
+@pytest.fixture
+def high(torch):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_fp32s_configuration_takes_turns_with_pytorchs_tf32(torch, runtime_of, high):
+    """It was measured beside the library's FP32, which is not PyTorch's call under "high"."""
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    problem = catalogue().get("gemm").problem({"m": 1024, "n": 1024, "k": 1024})
+    tw.use(runtime_of("gemm", {problem: NAIVE}, match="exact"))
+    decision = decision_of(torch, tw, 1024, is_busy=True, atol=0.2)
+    assert not decision.is_ours
+    a = torch.randn(1024, 1024, device="cuda")
+    assert torch.equal(tw.gemm(a, a), torch.mm(a, a))
+    found = tw.gemm(a, a, accuracy="fp32")
+    assert (found - a.double() @ a.double()).abs().max() < 1e-3
+    tw.use(None)
+
+
+def test_convolutions_take_turns_where_pytorchs_compute_in_tf32(torch, runtime_of):
+    import tilewright.torch as tw  # noqa: PLC0415
+
+    assert torch.backends.cudnn.allow_tf32  # PyTorch's default
+    x, w = torch.randn(8, 64, 56, 56, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
+    tw.use(runtime_of("conv2d", {}))
+    posed = problem_of(x, w)
+    configuration = catalogue().get("conv2d").variant("direct").space().default()
+    tw.use(runtime_of("conv2d", {posed: configuration}, match="exact"))
+    settled(torch, lambda: tw.conv2d(x, w, padding=1), lambda: "takes turns" not in tw.status()[0].reason)
+    (decision,) = tw.status()
+    assert not decision.is_ours, decision
+    tw.use(runtime_of("conv2d", {posed: configuration}, match="exact"))
+    tw.conv2d(x, w, padding=1, accuracy="fp32")
+    assert [one.is_ours for one in tw.status()] == [True]
+    tw.use(None)
+
+
+def problem_of(x, w):
+    """The convolution's problem."""
+    from tilewright.tuner.pytorch.convolution import CONV2D  # noqa: PLC0415
+    from tilewright.tuner.pytorch.recorded_operators import posed_problem  # noqa: PLC0415
+
+    arguments = (x, w, None, [1, 1], [1, 1], [1, 1], 1, "none", "fp32")
+    return posed_problem("conv2d", CONV2D.plans.posed(*arguments), x.dtype)
+
+
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_a_model_under_high_is_never_slower_than_eager(torch, any_rows, high, with_gradients):
+    """A layer of BERT's shape, in inference and with gradients recorded."""
+    layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True).cuda().eval()
+    x = torch.randn(8, 128, 768, device="cuda")
+
+    def step():
+        y = layer(x)
+        if with_gradients:
+            y.sum().backward()
+
+    with torch.set_grad_enabled(with_gradients):
+        result = any_rows.accelerate(layer, x, compiles=None, limit_s=120)
+        if result.way != "eager":
+            ratio, low, _ = result.speedup()
+            assert low > 0.98, (ratio, low, str(result))
+        times_ms = {"plain": [], "ours": []}
+        for _ in range(15):
+            for name, own in times_ms.items():
+                (any_rows.off if name == "plain" else any_rows.on)()
+                step()
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                for _ in range(10):
+                    step()
+                torch.cuda.synchronize()
+                own.append((time.perf_counter() - begun) * 1e2)
+    any_rows.on()
+    middle = {name: sorted(times)[len(times) // 2] for name, times in times_ms.items()}
+    assert middle["ours"] < 1.03 * middle["plain"], (middle, str(result))

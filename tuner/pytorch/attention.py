@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
+from tilewright.tuner.pytorch.precision import products_in_tf32
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 NAME = "scaled_dot_product_attention"
@@ -109,6 +110,7 @@ ATTENTION = Operator(
     result=_result,
     pose=_posed,
     pytorch=_pytorch,
+    in_tf32=products_in_tf32,
     setup=_setup,
     backward=_backward,
 )

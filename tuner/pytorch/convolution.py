@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check, is_transformed
+from tilewright.tuner.pytorch.precision import ALLOWED, convolutions_in_tf32
 from tilewright.tuner.pytorch.products import ACTIVATIONS, before_activation, options
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
@@ -75,7 +76,13 @@ def _posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Pos
     axes = _axes(x, w, sizes, groups)
     form, bias = _memory_format(x), zeros(w, w.shape[0]) if b is None else b
     arrays = (x.contiguous(memory_format=form), w.contiguous(memory_format=form), bias, y)
-    return Posed(axes | options(accuracy, x, activation), arrays, kept=frozenset({2}) if b is None else frozenset())
+    kept = frozenset({2}) if b is None else frozenset[int]()
+    return Posed(axes | options(_posed_accuracy(accuracy), x, activation), arrays, kept=kept)
+
+
+def _posed_accuracy(accuracy: str) -> str:
+    """All bits where TF32 is allowed too: the kernels' results then have them, and PyTorch's TF32 is what is beaten."""
+    return "fp32" if accuracy == ALLOWED else accuracy
 
 
 def _pytorch(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Tensor:
@@ -122,6 +129,7 @@ CONV2D = Operator(
     result=_result,
     pose=_posed,
     pytorch=_pytorch,
+    in_tf32=convolutions_in_tf32,
     setup=_setup,
     backward=_backward,
     autocast=("conv2d", "lower"),
@@ -142,7 +150,7 @@ def _images_posed(of_x: Tensor, gradient: Tensor, w: Tensor, _x_shape: Sequence[
     turned = w.transpose(0, 1).flip(2, 3).contiguous(memory_format=form)
     axes = _axes(gradient, turned, (stride, around, dilation), groups)
     arrays = (gradient.contiguous(memory_format=form), turned, zeros(w, w.shape[1]), of_x)
-    return Posed(axes | options(accuracy, gradient), arrays)
+    return Posed(axes | options(_posed_accuracy(accuracy), gradient), arrays)
 
 
 def _images_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[int], *rest: Any) -> Tensor:
@@ -159,6 +167,7 @@ CONV2D_IMAGES = Operator(
     result=_images_result,
     pose=_images_posed,
     pytorch=_images_pytorch,
+    in_tf32=convolutions_in_tf32,
 )
 
 
@@ -172,7 +181,7 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
     activation: str = "none",
-    accuracy: str = "fp32",
+    accuracy: str = ALLOWED,
 ) -> Tensor:
     """act(conv(x, w) + b) in one launch, `torch.nn.functional.conv2d` of images in any memory format."""
     if input.dim() == 3 and weight.dim() == 4:

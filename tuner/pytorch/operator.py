@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from tilewright.tuner.pytorch.operator_plans import Plans
 from tilewright.tuner.pytorch.tuned_call import Posed
-from tilewright.tuner.pytorch.turns import held
+from tilewright.tuner.turns.turns import held
 
 LIBRARY = torch.library.Library("tilewright", "DEF")
 OPERATORS: dict[str, Operator] = {}
@@ -38,6 +38,7 @@ class Operator:
     `autocast`: PyTorch's operator whose rule is taken, and the precision that this one computes in where it has a rule:
     the lower one, or float32; of several operators with different rules a part ("partly"), so that `pytorch` runs where
     an argument is of another dtype. None: autocast leaves the arguments as they are.
+    `in_tf32`: whether PyTorch's own computes float32 on a GPU in TF32 now; None where it never does.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Operator:
     setup: Callable[..., None] | None = None
     backward: Callable[..., Any] | None = None
     autocast: tuple[str, Literal["lower", "float32", "partly"]] | None = None
+    in_tf32: Callable[[], bool] | None = None
     op: Any = field(init=False)  # the overload
     plans: Plans = field(init=False)
 
@@ -56,7 +58,7 @@ class Operator:
         """Registers it."""
         LIBRARY.define(self.name + self.schema, tags=(torch.Tag.pt2_compliant_tag,))
         object.__setattr__(self, "op", getattr(torch.ops.tilewright, self.name).default)
-        plans = Plans(self.name, self.kernel, self.result, self.pose, self.pytorch)
+        plans = Plans(self.name, self.kernel, self.result, self.pose, self.pytorch, self.in_tf32)
         object.__setattr__(self, "plans", plans)
         name = f"tilewright::{self.name}"
         LIBRARY.impl(self.name, self._called(self._launched), "CompositeExplicitAutograd")

@@ -14,31 +14,36 @@ from torch import Tensor
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.contest import Verdict, range_of
+from tilewright.tuner.pytorch.asked import Asked
 from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Tally, Use, runtime
-from tilewright.tuner.pytorch.precision import ALLOWED, allowed
+from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, TunedCall, on_device_of, place_of
-from tilewright.tuner.pytorch.turns import Run, Search, Turns, may_take_turns
+from tilewright.tuner.turns.contest import Verdict
+from tilewright.tuner.turns.opponents import PytorchEvent
+from tilewright.tuner.turns.turns import Run, Search, Turns, may_take_turns
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.kernels.problem import Problem
     from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
     from tilewright.tuner.runtime.choice import Choice
     from tilewright.tuner.runtime.launcher import Launcher
 
 
-def layout_key(argument: Any) -> Hashable:
+def layout_key(arguments: Sequence[Any]) -> list[Hashable]:
     """What selects a plan: a tensor's dtype, shape, strides and device; of a number only whether it is 0.
 
-    Raises RuntimeError for a tensor without strides, such as a sparse one.
+    They are in one list, as each tuple takes as long as what is in it. Raises RuntimeError for a tensor without
+    strides, such as a sparse one.
     """
-    if isinstance(argument, Tensor):
-        one = argument
-        return one.dtype, one.shape, one.stride(), one.device, one.layout, one.is_neg()
-    if isinstance(argument, float):
-        return "zero" if argument == 0 else "number"
-    if argument == ALLOWED:
-        return argument, allowed()
-    return tuple(argument) if isinstance(argument, list) else argument
+    key: list[Hashable] = []
+    for one in arguments:
+        if isinstance(one, Tensor):
+            key += one.dtype, one.shape, one.stride(), one.device, one.is_neg()
+        elif isinstance(one, float):
+            key.append("zero" if one == 0 else "number")
+        else:
+            key.append(tuple(one) if isinstance(one, list) else one)
+    return key
 
 
 class Found(NamedTuple):
@@ -54,13 +59,19 @@ class Plans:
 
     `result(*arguments)` is an output to be filled in, the tensor that the call writes to, or a tuple of outputs;
     `pose(output, *arguments)` raises NoKernelError for what no kernel computes; `pytorch(*arguments)` is PyTorch's own
-    operator, with a result of the same layout.
+    operator, with a result of the same layout; `in_tf32()`: whether that computes float32 in TF32 now.
     """
 
     def __init__(
-        self, name: str, kernel: str, result: Callable[..., Any], pose: Callable[..., Posed], pytorch: Any
+        self,
+        name: str,
+        kernel: str,
+        result: Callable[..., Any],
+        pose: Callable[..., Posed],
+        pytorch: Any,
+        in_tf32: Callable[[], bool] | None = None,
     ) -> None:
-        self._name, self._kernel = name, kernel
+        self._name, self._kernel, self.in_tf32 = name, kernel, in_tf32
         self._result, self._pose, self._pytorch = result, pose, pytorch
         self._by_layout: dict[Hashable, Run | None] = {}
         self._era = PROCESS.era
@@ -73,10 +84,12 @@ class Plans:
             PROCESS.calls_off[self._name] += 1
             return self._pytorch(*arguments)
         try:
-            key = tuple([layout_key(one) for one in arguments])
+            key = self._key(arguments)
         except RuntimeError:  # a tensor without strides
             return self._pytorch(*arguments)
-        ready = self._by_layout[key] if key in self._by_layout else self._decided(key, arguments)
+        ready = self._by_layout.get(key, _undecided)
+        if ready is _undecided:
+            ready = self._decided(key, arguments)
         if ready is None:
             self._tally(key).pytorch += 1
             return self._pytorch(*arguments)
@@ -87,10 +100,61 @@ class Plans:
             self._tally(key).pytorch += 1
             return self._pytorch(*arguments)
 
-    def direct_of_rows(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
-        """As `direct`, for row-major first arguments of any number of rows; None where the launch is for one number."""
-        ours = self._ready(arguments)
-        return ours.direct_of_rows(arguments) if isinstance(ours, TunedCall) else None
+    def _key(self, arguments: Sequence[Any]) -> Hashable:
+        """What calls of one kind have alike; raises RuntimeError for a tensor without strides."""
+        key = layout_key(arguments)
+        if self.in_tf32 is not None and may_be_tf32(arguments[0]):
+            key.append(self.in_tf32())
+        return tuple(key)
+
+    def direct_of_rows(self, *arguments: Any, is_timed: bool) -> Callable[[Tensor], Any] | None:
+        """As `direct`, for row-major first arguments of any number of rows; None where the launch is for one number.
+
+        It returns None for numbers of rows that are not decided on yet. `is_timed`: this one is, for ours.
+        """
+        ready = self._ready(arguments)
+        ours = ready.ours if isinstance(ready, Turns) else ready
+        if not isinstance(ours, TunedCall):
+            return None
+        runs = ours.direct_of_rows(arguments)
+        rows = arguments[0].numel() // arguments[0].shape[-1]
+        return None if runs is None else self._of_decided_rows(runs, ours, arguments, {rows: True} if is_timed else {})
+
+    def _of_decided_rows(
+        self,
+        runs: Callable[[Tensor, int], Any],
+        ours: TunedCall,
+        arguments: Sequence[Any],
+        by_rows: dict[int, bool],
+    ) -> Callable[[Tensor], Any]:
+        """The same where ours runs, PyTorch's call where that does, and None where the next calls decide.
+
+        `by_rows`: whether ours does.
+        """
+        length, rest, tally = arguments[0].shape[-1], arguments[1:], ours.tally
+
+        def call(x: Tensor) -> Any:
+            rows = x.numel() // length
+            is_ours = by_rows.get(rows)
+            if is_ours is None:
+                is_ours = self._is_ours(ours, rows, by_rows) if rows else None
+            if is_ours is None:
+                return None
+            if is_ours:
+                return runs(x, rows)
+            tally.pytorch += 1
+            return self._pytorch(x, *rest)
+
+        return call
+
+    def _is_ours(self, ours: TunedCall, rows: int, by_rows: dict[int, bool]) -> bool | None:
+        """Whether ours serves that number of rows, which is noted where it is certain; None while turns are taken."""
+        asked = ours.asked.of_rows(rows)
+        verdict = PROCESS.contests.verdict(asked.range)
+        if verdict is None and asked.takes_turns:
+            return None if may_take_turns() else asked.prefers_ours
+        by_rows[rows] = not asked.choice.is_behind if verdict is None else verdict.is_ours
+        return by_rows[rows]
 
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
         """What a call that ran before does with another first argument that lies alike, the rest staying as it is.
@@ -108,7 +172,7 @@ class Plans:
         """What was decided for calls of this layout; None where that is PyTorch's, not decided yet, or all is off."""
         if self._era != PROCESS.era or PROCESS.is_off:
             return None
-        return self._by_layout.get(tuple([layout_key(one) for one in arguments]))
+        return self._by_layout.get(self._key(arguments))
 
     def posed(self, *arguments: Any) -> Posed:
         """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
@@ -140,67 +204,73 @@ class Plans:
         may_search = outputs[0].is_cuda and may_take_turns()
         if may_search and not PROCESS.is_ready:
             return self._search(key, arguments, runtime)
-        from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher  # noqa: PLC0415 - see above
-
-        launcher, posed = self._launcher(output, arguments)
-        if may_search and not isinstance(launcher, AnySizeLauncher):
-            problem, device = launcher.posed(*posed.arrays)
-            if not launcher.is_known(problem, device):
-                return self._search(key, arguments, partial(launcher.look_for, problem, device))
-        choice = launcher.choice(*posed.arrays)
+        asked, _ = self._asked(output, arguments)
+        if may_search and not asked.launcher.is_known(asked.problem, asked.device):
+            return self._search(key, arguments, partial(asked.launcher.look_for, asked.problem, asked.device))
+        choice, use = asked.choice, asked.first_use
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         tally = self._tally(key)
         tally.ours_ms, tally.pytorch_ms = choice.time_ms, choice.library_ms
-        ours = TunedCall(launcher, [Output.of(one, place_of(arguments, one)) for one in outputs], self._pose, tally)
-        use: Use | None = None
-        if not isinstance(launcher, AnySizeLauncher):  # which checks each of its configurations itself
-            problem, device = launcher.posed(*posed.arrays)
-            first_use = launcher.first_use(problem, device, choice)
-            use = None if first_use is None else Use(first_use, launcher, problem, device)
-        if use is not None and outputs[0].is_cuda:
+        ours = TunedCall(asked, [Output.of(one, place_of(arguments, one)) for one in outputs], self._pose, tally)
+        ready: Run | None = ours
+        if asked.in_tf32 and asks_for_more(arguments):  # PyTorch's call would not compute that
+            self._keep(key, arguments, "", words)
+        elif asked.takes_turns:
             reason = f"takes turns with PyTorch's own call: {words}"
-            self._keep(key, arguments, "turns" if choice.is_behind else "", reason)
-            ready: Run | None = self._in_turns(key, ours, use, choice)
-        elif choice.is_behind:
+            self._keep(key, arguments, "" if asked.prefers_ours else "turns", reason)
+            ready = self._in_turns(key, ours)
+        elif choice.is_behind and not self._was_faster(asked):
             told = "was" if choice.is_measured else "is expected to be"
             self._keep(key, arguments, "library_faster", f"the library {told} faster than {words}")
             return None
         else:
             self._keep(key, arguments, "", words)
-            ready = ours
         uses = PROCESS.uses.setdefault((self._name, key), [])
-        if use is not None and all(one.use is not use.use for one in uses):
-            uses.append(use)
+        if use is not None and all(one.use is not use for one in uses):
+            uses.append(Use(use, asked.launcher, asked.problem, asked.device))  # type: ignore[arg-type]  # no other has uses
         return ready
+
+    @staticmethod
+    def _was_faster(asked: Asked) -> bool:
+        """Whether ours was, in a comparison of this process, whatever is expected."""
+        verdict = PROCESS.contests.verdict(asked.range)
+        return verdict is not None and verdict.is_ours
 
     def _search(self, key: Hashable, arguments: Sequence[Any], find: Callable[[], object]) -> Search:
         self._keep(key, arguments, "not_found_yet", "PyTorch's own call, until a configuration is found")
         return Search(find, self._as_pytorch(key), partial(self._decided, key))
 
-    def _in_turns(self, key: Hashable, ours: TunedCall, use: Use, choice: Choice) -> Turns:
+    def _in_turns(self, key: Hashable, ours: TunedCall) -> Turns:
         """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say."""
-        era, tally = PROCESS.era, self._tally(key)
-        expected_ms = choice.time_ms or 1.0
-        of_range = range_of(use.use.kernel, use.problem, choice.configuration) if choice.time_ms else key
-        contest = PROCESS.contests.of((self._name, use.device, of_range), prefers_ours=not choice.is_behind)
+        era, tally, asked = PROCESS.era, self._tally(key), ours.asked
 
         def decided(verdict: Verdict) -> None:
             if era != PROCESS.era:
                 return
             self._by_layout[key] = ours if verdict.is_ours else None
-            reason = "the calls were host-bound: too few could be timed"
-            if verdict.ours is not None and verdict.pytorch is not None:
-                tally.ours_ms, tally.pytorch_ms = verdict.ours * expected_ms, verdict.pytorch * expected_ms
-                times = f"ours {tally.ours_ms:.4g} ms, PyTorch's {tally.pytorch_ms:.4g} ms"
-                reason = f"{times}, {verdict.calls} calls each"
-            before = PROCESS.decisions[self._name, key]
+            before, reason = PROCESS.decisions[self._name, key], asked.note(verdict, tally)
             words, fallback = before.reason.partition(": ")[2], "" if verdict.is_ours else "slower"
             PROCESS.decisions[self._name, key] = before._replace(
                 is_ours=verdict.is_ours, reason=f"{reason}; {words}", fallback=fallback
             )
 
-        load = partial(use.launcher.load_for, use.problem, use.device)
-        return Turns(ours, self._as_pytorch(key), contest, load=load, decided=decided, expected_ms=expected_ms)
+        return Turns(
+            ours,
+            self._as_pytorch(key),
+            asked.contest(),
+            load=asked.launcher.loading_of(asked.problem, asked.device),
+            decided=decided,
+            event=partial(PytorchEvent, asked.device),
+            expected_ms=asked.choice.time_ms or 1.0,
+        )
+
+    def settle(self, problem: Problem, device: str, ours_ms: float, pytorch_ms: float) -> None:
+        """Others have timed both calls at this problem, and ours is the faster one: its range takes no turns."""
+        named = {**problem.stated_shape, **problem.options}
+        launcher = runtime().operator_launcher(self._kernel, named, problem.dtype)
+        asked = Asked(self._name, launcher, problem, device)
+        expected_ms = asked.choice.time_ms or 1.0
+        asked.contest().verdict = Verdict(is_ours=True, ours=ours_ms / expected_ms, library=pytorch_ms / expected_ms)
 
     def _as_pytorch(self, key: Hashable) -> Run:
         tally = self._tally(key)
@@ -215,10 +285,11 @@ class Plans:
         return PROCESS.tallies.setdefault((self._name, key), Tally())
 
     def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
-        launcher, posed = self._launcher(output, arguments)
-        return Found(launcher, posed, launcher.choice(*posed.arrays))
+        asked, posed = self._asked(output, arguments)
+        return Found(asked.launcher, posed, asked.choice)
 
-    def _launcher(self, output: Any, arguments: Sequence[Any]) -> tuple[Launcher | AnySizeLauncher, Posed]:
+    def _asked(self, output: Any, arguments: Sequence[Any]) -> tuple[Asked, Posed]:
+        """What the call asks of a launcher, and as arrays; raises TunerError or KernelError where no kernel has it."""
         first = _first(output)
         if first.device.type not in {"cpu", "cuda"}:
             raise NoKernelError(f"kernels run on CUDA GPUs and on the CPU, not on {first.device.type}")
@@ -227,7 +298,9 @@ class Plans:
                 raise NoKernelError("what lies in memory is not the matrix: it is sparse, negated or conjugated")
         posed = self._pose(output, *arguments)
         dtype = str(first.dtype).removeprefix("torch.")
-        return runtime().operator_launcher(self._kernel, posed.named, dtype), posed
+        launcher = runtime().operator_launcher(self._kernel, posed.named, dtype)
+        in_tf32 = self.in_tf32 is not None and may_be_tf32(first) and self.in_tf32()
+        return Asked(self._name, launcher, *launcher.posed(*posed.arrays), in_tf32), posed
 
     def _keep(self, key: Hashable, arguments: Sequence[Any], fallback: str, reason: str) -> None:
         shown = [tuple(one.shape) if isinstance(one, Tensor) else one for one in arguments]
@@ -255,6 +328,11 @@ class Plans:
 
 _FALLBACKS = {"UntunedError": "untuned", "NoKernelError": "no_kernel", "NoRoomError": "no_memory"}
 """By the kind of error, whose classes are not imported here; others are failures."""
+
+
+def _undecided(_arguments: Sequence[Any]) -> Any:
+    """In the place of what runs calls that come for the first time."""
+    raise NotImplementedError
 
 
 def _first(output: Any) -> Tensor:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.tuner.pytorch.contest import Contests
-from tilewright.tuner.pytorch.turns import held
 from tilewright.tuner.switches import is_on
+from tilewright.tuner.turns.contest import Contests
+from tilewright.tuner.turns.turns import held
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
     from tilewright.kernels.problem import Problem
@@ -120,10 +120,16 @@ def runtime() -> Runtime:
         from tilewright.tuner.runtime.first_use.first_use import LISTENERS  # noqa: PLC0415 - see above
 
         PROCESS.is_listening = True
-        LISTENERS.append(lambda _use, _finding: look_again())  # the next answer may say that the library is faster
+        LISTENERS.append(lambda _use, _finding: _withdrawn())
     found = PROCESS.runtime or default_runtime(only_tuned=True)
     PROCESS.is_ready = True
     return found
+
+
+def _withdrawn() -> None:
+    """A configuration was wrong: what is launched in its place may be slower than the library."""
+    PROCESS.contests = Contests()
+    look_again()
 
 
 def off() -> None:

@@ -2,25 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import Tensor
 
 ALLOWED = "allowed"
-"""In place of an accuracy: as `torch.set_float32_matmul_precision` says when the call runs."""
+"""In place of an accuracy: as the program allows PyTorch's own when the call runs."""
 
 
-_precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # noqa: SLF001 - the public name takes 1 µs, in every call
+_precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # noqa: SLF001 - the public name takes twice as long, in every call
 
 
-def allowed() -> str:
-    """The accuracy that the program allows products of float32 on a GPU: `tf32` under "high" and "medium"."""
+_AS_SET: list[tuple[bool, bool]] = []
+"""What the program allows products and convolutions, while `as_set` holds."""
+
+
+@contextmanager
+def as_set() -> Iterator[None]:
+    """What the program allows counts as it is now, whatever PyTorch is told meanwhile."""
+    _AS_SET.append((products_in_tf32(), convolutions_in_tf32()))
+    try:
+        yield
+    finally:
+        _AS_SET.pop()
+
+
+def products_in_tf32() -> bool:
+    """Whether the program allows products of float32 on a GPU in TF32: under "high" and "medium"."""
+    if _AS_SET:
+        return _AS_SET[-1][0]
     if _precision is not None:  # PyTorch 2.9; the older settings raise where a program has used the newer ones
-        return "tf32" if _precision("cuda", "matmul") == "tf32" else "fp32"
-    return "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
+        return bool(_precision("cuda", "matmul") == "tf32")
+    return bool(torch.get_float32_matmul_precision() != "highest")
+
+
+def convolutions_in_tf32() -> bool:
+    """Whether cuDNN's convolutions of float32 compute in TF32, which is PyTorch's default."""
+    if _AS_SET:
+        return _AS_SET[-1][1]
+    if _precision is not None:
+        return bool(_precision("cuda", "conv") == "tf32")
+    return bool(torch.backends.cudnn.allow_tf32)
+
+
+def setting() -> str:
+    """Both in a word, for what is kept beside decisions; empty for PyTorch's defaults."""
+    settings = products_in_tf32(), convolutions_in_tf32()
+    return {(False, True): "", (True, True): "tf32", (True, False): "products", (False, False): "ieee"}[settings]
+
+
+vars(setting)["_dynamo_marked_constant"] = True  # of torch.compiler.assume_constant_result, which imports all of dynamo
 
 
 def resolved(accuracy: str, tensor: Tensor) -> str:
     """The accuracy of a product of this tensor; other dtypes, and the CPU, have no TF32."""
     if accuracy != ALLOWED:
         return accuracy
-    return allowed() if tensor.is_cuda and tensor.dtype == torch.float32 else "fp32"
+    return "tf32" if may_be_tf32(tensor) and products_in_tf32() else "fp32"
+
+
+def may_be_tf32(tensor: Tensor) -> bool:
+    """Whether PyTorch's own may compute with such a tensor in TF32."""
+    return tensor.dtype is torch.float32 and tensor.is_cuda
+
+
+def asks_for_more(arguments: Iterable[Any]) -> bool:
+    """Whether the caller has asked for more accuracy than TF32's, by name."""
+    return any(isinstance(one, str) and one in {"fp32", "fp32-fma"} for one in arguments)

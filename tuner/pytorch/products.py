@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.precision import ALLOWED, resolved
+from tilewright.tuner.pytorch.precision import ALLOWED, products_in_tf32, resolved
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -121,6 +121,7 @@ GEMM = Operator(
     result=_gemm_result,
     pose=_gemm_posed,
     pytorch=_gemm_pytorch,
+    in_tf32=products_in_tf32,
     setup=_gemm_setup,
     backward=_gemm_backward,
     autocast=("matmul", "lower"),
@@ -153,6 +154,7 @@ GEMM_INTO = Operator(
     result=_into_result,
     pose=_into_posed,
     pytorch=_into_pytorch,
+    in_tf32=products_in_tf32,
 )
 
 
@@ -216,6 +218,7 @@ LINEAR = Operator(
     result=_linear_result,
     pose=_linear_posed,
     pytorch=_linear_pytorch,
+    in_tf32=products_in_tf32,
     setup=_linear_setup,
     backward=_linear_backward,
     autocast=("linear", "lower"),
@@ -268,6 +271,8 @@ def gemm(input: Tensor, mat2: Tensor, *, alpha: float = 1.0, accuracy: str = ALL
 
     `accuracy`: fp32, tf32 or fp32-fma; by default TF32 where `torch.set_float32_matmul_precision` allows it.
     """
+    if input.dim() == mat2.dim() == 2:
+        return GEMM(input, mat2, float(alpha), accuracy)
     if input.dim() and mat2.dim() == 1:
         return gemm(input, mat2[:, None], alpha=alpha, accuracy=accuracy)[..., 0]
     if input.dim() == 1 and mat2.dim():

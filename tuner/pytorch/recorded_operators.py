@@ -19,6 +19,7 @@ from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator
+from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.products import GEMM, GEMM_INTO, GEMV, LINEAR
 from tilewright.tuner.pytorch.softmax import SOFTMAX
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
@@ -33,10 +34,10 @@ Call = tuple[Operator, Sequence[Any]]
 
 def _addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
     if c.dim() == 1 and beta == alpha == 1 and b.mT.is_contiguous():
-        return LINEAR, (a, b.mT, c, "none", "fp32")
+        return LINEAR, (a, b.mT, c, "none", ALLOWED)
     if c.dim() == 1:
-        return GEMM, (a, b, float(alpha), "fp32")
-    return GEMM_INTO, (c, a, b, float(alpha), float(beta), "fp32")
+        return GEMM, (a, b, float(alpha), ALLOWED)
+    return GEMM_INTO, (c, a, b, float(alpha), float(beta), ALLOWED)
 
 
 def _convolution(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Call:
@@ -47,7 +48,7 @@ def _convolution(x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Call:
         [stride], [padding], [dilation] = stride, padding, dilation
         x, w = x[:, :, None], w[:, :, None]
         stride, padding, dilation = [1, stride], [0, padding], [1, dilation]
-    return CONV2D, (x, w, b, stride, padding, dilation, groups, "none", "fp32")
+    return CONV2D, (x, w, b, stride, padding, dilation, groups, "none", ALLOWED)
 
 
 def _layer_norm(x: Tensor, shape: Sequence[int], w: Tensor | None, b: Tensor | None, eps: float) -> Call:
@@ -132,11 +133,11 @@ def _cudnn_attention(
 
 
 CALLS: Mapping[Any, Callable[..., Call]] = {
-    aten.mm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
-    aten.bmm: lambda a, b: (GEMM, (a, b, 1.0, "fp32")),
+    aten.mm: lambda a, b: (GEMM, (a, b, 1.0, ALLOWED)),
+    aten.bmm: lambda a, b: (GEMM, (a, b, 1.0, ALLOWED)),
     aten.addmm: _addmm,
     aten.baddbmm: _addmm,
-    aten.linear: lambda x, w, b=None: (LINEAR, (x, w, b, "none", "fp32")),
+    aten.linear: lambda x, w, b=None: (LINEAR, (x, w, b, "none", ALLOWED)),
     aten.mv: lambda a, x: (GEMV, (a, x, 1.0)),
     aten.addmv: lambda _y, a, x, **_numbers: (GEMV, (a, x, 1.0)),
     aten.convolution: _convolution,

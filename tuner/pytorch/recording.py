@@ -77,7 +77,8 @@ class record(TorchDispatchMode):  # type: ignore[misc] # noqa: N801 - used as `w
 
     def _entry(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Recorded:
         numbers = tuple(sorted(named.items(), key=lambda item: item[0]))
-        key = str(function), tuple(map(layout_key, arguments)), tuple((name, layout_key(one)) for name, one in numbers)
+        given = [*arguments, *(one for pair in numbers for one in pair)]
+        key = str(function), *layout_key(given)
         return self.seen.add(key, lambda: _recorded(function, arguments, named, result))
 
 

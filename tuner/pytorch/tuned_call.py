@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.turns.turns import held
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.tuner.pytorch.asked import Asked
     from tilewright.tuner.pytorch.plans import Tally
-    from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher, BoundSize
-    from tilewright.tuner.runtime.launcher import BoundLaunch, Launcher
+    from tilewright.tuner.runtime.any_size.launcher import BoundSize
+    from tilewright.tuner.runtime.launcher import BoundLaunch
 
 
 class NoKernelError(TunerError):
@@ -75,12 +77,14 @@ class TunedCall:
 
     def __init__(
         self,
-        launcher: Launcher | AnySizeLauncher,
+        asked: Asked,
         outputs: Sequence[Output],
         pose: Callable[..., Posed],
         tally: Tally,
     ) -> None:
-        self._launcher, self._outputs, self._pose, self._tally = launcher, outputs, pose, tally
+        self.asked, self._outputs, self._pose, self.tally = asked, outputs, pose, tally
+        self._launcher, self._device = asked.launcher, torch.cuda.current_device
+        self._only = outputs[0] if len(outputs) == 1 else None
         self._bound: BoundLaunch | BoundSize | None = None
         self._places: tuple[int, ...] = ()
         self._kept: tuple[Tensor, ...] = ()
@@ -91,23 +95,30 @@ class TunedCall:
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The output, or the tuple of them; raises TunerError before anything has run."""
-        self._tally.ours += 1
-        outputs = [one.tensor(arguments) for one in self._outputs]
-        output = outputs[0] if len(outputs) == 1 else tuple(outputs)
-        if self._bound is None or (self._ordinal is not None and torch.cuda.current_device() != self._ordinal):
-            with on_device_of(outputs[0]):
-                self._launch(output, outputs, arguments)
+        self.tally.ours += 1
+        output = self._only.tensor(arguments) if self._only else tuple([one.tensor(arguments) for one in self._outputs])
+        first = output if self._only else output[0]
+        if self._bound is None or (self._ordinal is not None and self._device() != self._ordinal):
+            with on_device_of(first):
+                self._launch(output, (output,) if self._only else output, arguments)
         else:
-            numbers, scalars = self._scalars  # one look, as other threads call too
-            given = [arguments[place] for place in self._numbers]
-            if given != numbers:
-                scalars = self._launcher.scalars(**self._pose(output, *arguments).numbers)
-                self._scalars = given, scalars
-            held = (*arguments, *outputs, *self._kept)
-            self._bound(tuple([held[place].data_ptr() for place in self._places]), outputs[0], scalars)
+            scalars = self._scalars[1]
+            if self._numbers:
+                scalars = self._scalars_of(output, arguments)
+            held = (*arguments, output, *self._kept) if self._only else (*arguments, *output, *self._kept)
+            self._bound(tuple([held[place].data_ptr() for place in self._places]), first, scalars)
         for place in self._written:
             grown(arguments[place])
         return output
+
+    def _scalars_of(self, output: Any, arguments: Sequence[Any]) -> tuple[float, ...]:
+        """The numbers of this call as the kernel has them, which are mostly those of the last."""
+        numbers, scalars = self._scalars  # one look, as other threads call too
+        given = [arguments[place] for place in self._numbers]
+        if given != numbers:
+            scalars = self._launcher.scalars(**self._pose(output, *arguments).numbers)
+            self._scalars = given, scalars
+        return scalars
 
     def direct(self, arguments: Sequence[Any]) -> Callable[[Tensor], Any] | None:
         """The call that was bound for these arguments, of which all but the first stay where they are; None for others.
@@ -120,7 +131,7 @@ class TunedCall:
         fixed, first, last = found
         bound, like, ordinal, scalars = self._bound, self._outputs[0].row_major, self._ordinal, self._scalars[1]
         empty, contiguous, device = torch.empty_like, torch.contiguous_format, torch.cuda.current_device
-        tally = self._tally
+        tally = self.tally
 
         def call(x: Tensor) -> Tensor:
             if ordinal is not None and device() != ordinal:
@@ -134,10 +145,10 @@ class TunedCall:
 
         return call
 
-    def direct_of_rows(self, arguments: Sequence[Any]) -> Callable[[Tensor], Any] | None:
-        """As `direct`, for row-major first arguments of any number of rows of this length; None for other launches.
+    def direct_of_rows(self, arguments: Sequence[Any]) -> Callable[[Tensor, int], Any] | None:
+        """As `direct`, for row-major first arguments of that number of rows of this length; None for other launches.
 
-        The call that it returns gives None for an argument without rows, and where another GPU is the current one.
+        The call that it returns gives None where another GPU is the current one.
         """
         found, [output, *_] = self._ends(arguments), self._outputs
         of_size = getattr(self._bound, "of_size", None)
@@ -145,12 +156,11 @@ class TunedCall:
         if found is None or of_size is None or output.shape[:-1] != x.shape[:-1] or output.dtype != x.dtype:
             return None
         fixed, first, last = found
-        columns, length, ordinal, scalars = output.shape[-1:], x.shape[-1], self._ordinal, self._scalars[1]
-        device, tally = torch.cuda.current_device, self._tally
+        columns, ordinal, scalars = output.shape[-1:], self._ordinal, self._scalars[1]
+        device, tally = torch.cuda.current_device, self.tally
 
-        def call(x: Tensor) -> Tensor | None:
-            rows = x.numel() // length
-            if not rows or (ordinal is not None and device() != ordinal):
+        def call(x: Tensor, rows: int) -> Tensor | None:
+            if ordinal is not None and device() != ordinal:
                 return None
             tally.ours += 1
             y = x.new_empty(x.shape[:-1] + columns)
@@ -184,7 +194,8 @@ class TunedCall:
             if self._places:
                 is_fresh = all(one.written is None for one in self._outputs)
                 self._bound = self._launcher.bind(*posed.arrays, is_fresh=is_fresh, **posed.numbers)
-        self._launcher(*posed.arrays, **posed.numbers)
+        with held(ours=True):  # who runs was decided here
+            self._launcher(*posed.arrays, **posed.numbers)
 
 
 def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> tuple[int, ...]:

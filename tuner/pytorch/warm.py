@@ -11,6 +11,7 @@ from torch import Tensor
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.operator import is_known, is_watched_in_eager_mode
+from tilewright.tuner.pytorch.precision import may_be_tf32
 
 if TYPE_CHECKING:
     from tilewright.tuner.pytorch.acceleration.recognition.call import Call
@@ -26,13 +27,15 @@ class Warm:
     A copy, and what is read from a file, has seen no call yet.
     """
 
-    __slots__ = ("_call", "_era", "_input", "_parameters")
+    __slots__ = ("_call", "_era", "_in_tf32", "_input", "_parameters", "_was_tf32")
 
     def __init__(self) -> None:
         self._call: Callable[[Tensor], Any] | None = None
         self._input: tuple[Any, ...] = ()
         self._parameters: list[Look] = []
         self._era = -1
+        self._in_tf32: Callable[[], bool] | None = None  # what PyTorch's own does, where that may change
+        self._was_tf32 = False
 
     def __reduce__(self) -> tuple[type[Warm], tuple[()]]:
         """A new one."""
@@ -44,6 +47,8 @@ class Warm:
         The caller has asked whether a compiler is at work. It is one function, as each costs as much as a look.
         """
         if self._call is None or self._era != plans.era() or _records() or is_watched_in_eager_mode():
+            return None
+        if self._in_tf32 is not None and self._in_tf32() is not self._was_tf32:
             return None
         kind, dtype, shape, strides, device = self._input
         try:
@@ -61,10 +66,12 @@ class Warm:
         except (TunerError, RuntimeError):  # an address, of which the long way warns, or a tensor without strides
             return None
 
-    def learn(self, call: Call, x: Tensor, parameters: Sequence[Tensor | None], *, any_rows: bool) -> None:
+    def learn(
+        self, call: Call, x: Tensor, parameters: Sequence[Tensor | None], *, any_rows: bool, is_timed: bool
+    ) -> None:
         """Keeps what this call, which has just been run, was decided to be; `any_rows`: with as many as come.
 
-        Its arguments begin with the input and what lies where the parameters do.
+        Its arguments begin with the input and what lies where the parameters do. `is_timed`: ours was the faster one.
         """
         self._call = None
         if not call.is_bare or not all(one is None or is_known(one) for one in (x, *parameters)):
@@ -72,8 +79,12 @@ class Warm:
         given = call.arguments
         begins = len(given) > len(parameters) and given[0] is x and x.layout is torch.strided
         if begins and all(_is_of(one, other) for one, other in zip(given[1:], parameters, strict=False)):
-            of_rows = call.operator.plans.direct_of_rows(*given) if any_rows and x.is_contiguous() else None
-            self._call = of_rows or call.operator.plans.direct(*given)
+            plans_of, of_rows = call.operator.plans, None
+            if any_rows and x.is_contiguous():
+                of_rows = plans_of.direct_of_rows(*given, is_timed=is_timed)
+            self._call = of_rows or (plans_of.direct(*given) if is_timed else None)
+            self._in_tf32 = plans_of.in_tf32 if may_be_tf32(x) else None
+            self._was_tf32 = self._in_tf32 is not None and self._in_tf32()
             self._input = type(x), x.dtype, x.shape, None if of_rows else x.stride(), x.get_device()
             self._parameters = [_look(one) for one in parameters]
             self._era = plans.era()

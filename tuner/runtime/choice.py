@@ -13,6 +13,9 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
 
+NAMED = frozenset({"pinned", "bundle"})
+"""Where configurations come from that somebody has decided on."""
+
 MEASURED = frozenset({"exact", "range"})
 """How an answer matches a problem that was measured, by itself or with its range; all others are expected."""
 

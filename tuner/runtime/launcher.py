@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -17,9 +18,11 @@ from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.first_use.first_calls import ANY_SIZE, FirstCalls, first_calls
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Reader
+from tilewright.tuner.turns.contest import octave_of
 
 
 class _Launches(Protocol):
@@ -36,17 +39,19 @@ class _Launches(Protocol):
     def prepare(self, ordinal: int, /) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Plan:
     """The launch plan for arrays of certain layouts.
 
     `ordinal`: their GPU; None where somebody may free the memory of an array, so that the driver is asked each time.
+    `first`: the first calls, until ours is decided on.
     """
 
     pictures: list[Hashable]
     launch: Callable[..., object]
     stream: Callable[[Any], int]
     ordinal: int | None
+    first: FirstCalls | None = None
 
 
 class BoundLaunch:
@@ -119,7 +124,13 @@ class Launcher:
         if plan.pictures != pictures:
             plan = self._last = self._plans.get(tuple(pictures)) or self._planned(arrays, pictures)
         handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
-        plan.launch(tuple(addresses), scalars, handle, plan.ordinal)
+        first = plan.first
+        if first is None or stream is not None:
+            plan.launch(tuple(addresses), scalars, handle, plan.ordinal)
+        else:
+            given = tuple(addresses), scalars, handle, plan.ordinal
+            first(ANY_SIZE, arrays, scalars, handle, lambda: plan.launch(*given))
+            plan.first = None if first.is_ours(ANY_SIZE) else first
         return self._written(arrays)
 
     def scalars(self, **numbers: float) -> tuple[float, ...]:
@@ -156,6 +167,10 @@ class Launcher:
         """As `prepare`, for what arrays pose on a resolved device."""
         self._launches(problem, device).prepare(_ordinal(device) if device != "cpu" else 0)
 
+    def loading_of(self, problem: Problem, device: str) -> Callable[[], None]:
+        """What a thread does to have ready what arrays pose."""
+        return partial(self.load_for, problem, device)
+
     def load_for(self, problem: Problem, device: str) -> None:
         """Compiles and loads for what arrays pose on a resolved device; launches nothing. Raises LaunchError."""
         launches = self._launches(problem, device)
@@ -170,8 +185,20 @@ class Launcher:
         """
         if len(arrays) == 1 and isinstance(arrays[0], str):
             return self.choice(device=arrays[0])
-        problem, on = self._posed(arrays, named, device)
-        return self._choices.choose(self.kernel, problem, place_of(on))
+        return self.choice_for(*self._posed(arrays, named, device))
+
+    def choice_for(self, problem: Problem, device: str) -> Choice:
+        """As `choice`, for what arrays pose on a resolved device."""
+        return self._choices.choose(self.kernel, problem, place_of(device))
+
+    def range_of(self, problem: Problem, device: str) -> Hashable:
+        """What the problems have alike whose first calls decide together; a choice without a time decides alone."""
+        choice = self.choice_for(problem, device)
+        return octave_of(self.kernel, problem, choice.configuration) if choice.time_ms else problem
+
+    def takes_turns(self, choice: Choice, *, is_beside: bool = True) -> bool:
+        """Whether the first calls decide between the choice and a library's call."""
+        return self._choices.takes_turns(choice, is_beside=is_beside)
 
     def is_known(self, problem: Problem, device: str) -> bool:
         """Whether `choice` is quick, for what arrays pose on a resolved device: no service, no prediction."""
@@ -203,7 +230,8 @@ class Launcher:
         problem, kind, ordinal = self._laid_out(readers, pictures)
         launch = _nothing if self._is_empty else self._launches(problem, self.device or kind).launch
         stream = readers[0].stream if kind == "cuda" else _nothing
-        plan = _Plan(pictures, launch, stream, ordinal if all(r.keeps_memory for r in readers) else None)
+        first = None if self._is_empty else first_calls(self, self._choices, self.problem, arrays, kind)
+        plan = _Plan(pictures, launch, stream, ordinal if all(r.keeps_memory for r in readers) else None, first)
         self._plans[tuple(pictures)] = plan
         return plan
 

@@ -99,7 +99,9 @@ class Runtime(Sources):
             def exact(size: int) -> Launcher:
                 return self.launcher(kernel, {**named, family.axis: size}, dtype=dtype, device=device)
 
-            launcher = AnySizeLauncher(declared, family, resolved(device) if device else None, self.families, exact)
+            launcher = AnySizeLauncher(
+                declared, family, resolved(device) if device else None, self.families, exact, choices=self
+            )
             launcher = self._any_size.setdefault(question, launcher)
         return launcher
 

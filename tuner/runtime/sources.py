@@ -18,7 +18,7 @@ from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.table_sources import TableSources
 from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
-from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice, is_admitted
+from tilewright.tuner.runtime.choice import NAMED, Choice, TargetDevice, default_choice, is_admitted
 from tilewright.tuner.runtime.errors import (
     LaunchError,
     ServiceWarning,
@@ -26,11 +26,12 @@ from tilewright.tuner.runtime.errors import (
     UntunedWarning,
     warn,
 )
-from tilewright.tuner.runtime.first_use.first_use import CheckedUse, Finding, FirstUse, FirstUses
+from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED, CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.memory.room import NoRoomError, limit_bytes
-from tilewright.tuner.runtime.service import Service
+from tilewright.tuner.runtime.service import SeenTimes, Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
+from tilewright.tuner.turns.contest import Contests, Verdict
 
 T = TypeVar("T")
 Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
@@ -75,6 +76,7 @@ class Sources:
         self._pinned_matches: dict[Problem, str] = {}
         self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
+        self.contests = Contests()
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
         self._any_size_operators = any_size_operators
@@ -144,7 +146,8 @@ class Sources:
 
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return
-        missing = [one for one in problems if self._predicted_before(kernel, one, place) is None]
+        wanted = dict.fromkeys([*problems, *(_in_fp32(kernel, one) for one in problems)])
+        missing = [one for one in wanted if self._predicted_before(kernel, one, place) is None]
         for problem, answer in answers_at_once(kernel, missing, place).items():
             if answer is not None:
                 self._predictions.put(problem, place, answer)
@@ -155,6 +158,19 @@ class Sources:
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """The check of that choice at its first launch; None where none is needed."""
         return self._uses.of(kernel, problem, place, choice)
+
+    def takes_turns(self, choice: Choice, /, *, is_beside: bool) -> bool:
+        """Whether the first calls decide between it and a library's call: nobody measured both here or named it.
+
+        `is_beside`: the records hold it against that call.
+        """
+        is_open = choice.match in UNVERIFIED or (choice.is_measured and not is_beside)
+        return self._uses.is_on and is_open and choice.origin not in NAMED
+
+    @property
+    def checks_first_use(self) -> bool:
+        """Whether the first calls tell anything, as the setting says."""
+        return self._uses.is_on
 
     def first_uses(self) -> list[CheckedUse]:
         """Every configuration in use that was not verified at its shape, and what its check said."""
@@ -168,8 +184,18 @@ class Sources:
         with self._lock:
             self._choices.pop((use.problem, use.place.slug), None)
         if self._service:
-            driver = "" if use.place.slug.startswith("cpu") else driver_words()
+            driver = _driver(use.place)
             self._service.claim(use.kernel, use.problem, use.place, driver, use.choice.configuration, str(finding))
+
+    def claim_times(self, kernel: Kernel, problem: Problem, device: str, choice: Choice, verdict: Verdict) -> None:
+        """Tells the service, where there is one, what the first calls saw; it measures for itself."""
+        if self._service is None or verdict.ours is None or verdict.library is None:
+            return
+        from tilewright.tuner.runtime.launcher import place_of  # noqa: PLC0415 - it imports this
+
+        expected_ms, place = choice.time_ms or 1.0, place_of(device)
+        times = SeenTimes(verdict.ours * expected_ms, verdict.library * expected_ms, verdict.calls)
+        self._service.claim(kernel, problem, place, _driver(place), choice.configuration, str(times), times=times)
 
     def pin(
         self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
@@ -255,6 +281,8 @@ class Sources:
             self._service.report(problem, place)
         if choice is None or choice.match == "default":
             choice = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place, predict) or choice
+        if choice is None or choice.match == "default":
+            choice = self._of_fp32(kernel, problem, place, predict) or choice
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (
@@ -291,6 +319,17 @@ class Sources:
         choice = replace(choice, match=match, library_faster=None, cubin=None)
         return None if self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
+    def _of_fp32(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice | None:
+        """For TF32, of which nothing is known: what FP32 has. The library's TF32 is expected to be faster than that."""
+        exact = _in_fp32(kernel, problem)
+        if exact == problem:
+            return None
+        choice = self._known(kernel, exact, place, even_old=True) or self.predicted(kernel, exact, place, predict)
+        if choice is None or not is_admitted(kernel, problem, place, choice.configuration):
+            return None
+        match = "nearest" if choice.is_measured else choice.match
+        return replace(choice, match=match, library_faster=True, library_ms=None, cubin=None)
+
     def _asked(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         answer = self._service.ask(problem, place) if self._service else None
         if answer is None:
@@ -306,6 +345,18 @@ class Sources:
     def _answered(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
         if answer.get("match") != "default":
             self._answers.put(problem, place, answer)
+
+
+def _driver(place: TargetDevice) -> str:
+    """The driver here, in words; empty for a CPU."""
+    return "" if place.slug.startswith("cpu") else driver_words()
+
+
+def _in_fp32(kernel: Kernel, problem: Problem) -> Problem:
+    """The problem, with all bits where its accuracy may be TF32's."""
+    if problem.options.get("accuracy") != "tf32":
+        return problem
+    return kernel.problem(problem.stated_shape, problem.dtype, {**problem.options, "accuracy": "fp32"})
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

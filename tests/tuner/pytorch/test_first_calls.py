@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch")
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.errors import TunerError  # noqa: E402
-from tilewright.tuner.pytorch import turns  # noqa: E402
-from tilewright.tuner.pytorch.contest import MOST_CALLS, Contest, Contests, Verdict, range_of  # noqa: E402
 from tilewright.tuner.pytorch.precision import ALLOWED  # noqa: E402
 from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
-from tilewright.tuner.pytorch.turns import Search, Turns  # noqa: E402
+from tilewright.tuner.turns import turns  # noqa: E402
+from tilewright.tuner.turns.contest import MOST_CALLS, Contest, Contests, Verdict, octave_of  # noqa: E402
+from tilewright.tuner.turns.turns import Search, Turns  # noqa: E402
 
 
 class Gpu:
@@ -73,7 +73,7 @@ def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None
     """The verdict after that many calls; None if nothing is decided yet."""
     said = []
     made = turns_of(gpu, Contest(prefers_ours=prefers_ours), said.append, load)
-    made._loading.join()
+    made._loading and made._loading.join()
     for _ in range(calls):
         if is_busy:
             gpu.enqueued_ms += 0.01  # something else of the program
@@ -89,7 +89,7 @@ def test_the_faster_one_is_kept_whatever_the_records_say(prefers_ours):
     assert decided(Gpu(2.0, 1.9), prefers_ours=prefers_ours).is_ours is False
     verdict = decided(Gpu(1.0, 1.1), prefers_ours=prefers_ours)
     assert verdict.is_ours
-    assert (verdict.ours, verdict.pytorch) == pytest.approx((1, 1.1))
+    assert (verdict.ours, verdict.library) == pytest.approx((1, 1.1))
     assert verdict.calls >= 3
 
 
@@ -117,7 +117,7 @@ def test_pytorch_computes_while_ours_is_made_ready():
     made = turns_of(gpu, Contest(prefers_ours=True), load=lambda: is_ready.wait(30))
     assert [made(()) for _ in range(3)] == ["pytorch"] * 3
     is_ready.set()
-    made._loading.join()
+    made._loading and made._loading.join()
     assert {made(()) for _ in range(2)} == {"ours", "pytorch"}
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_loaded_says_so_at_its_first_launch():
         decided=lambda _verdict: None,
         event=gpu.event,
     )
-    made._loading.join()
+    made._loading and made._loading.join()
     with pytest.raises(TunerError, match="does not compile"):
         made(())
 
@@ -155,14 +155,14 @@ def test_sizes_of_a_range_share_its_turns():
     gpu, contest, said = Gpu(0.0, 0.0), Contest(prefers_ours=False), []
     for size in range(1, MOST_CALLS + 2):
         made = turns_of(gpu, contest, said.append, expected_ms=2.0 * size)
-        made._loading.join()
+        made._loading and made._loading.join()
         gpu.ms = {"ours": 1.0 * size, "pytorch": 2.0 * size}
         gpu.enqueued_ms += 0.01
         made(())
         gpu.now_ms = gpu.enqueued_ms if size % 8 == 0 else gpu.now_ms
     assert len(said) >= 1
     assert said[0].is_ours
-    assert (said[0].ours, said[0].pytorch) == pytest.approx((0.5, 1.0))
+    assert (said[0].ours, said[0].library) == pytest.approx((0.5, 1.0))
     assert len(gpu.called) == MOST_CALLS + 1
 
 
@@ -173,7 +173,7 @@ def test_a_size_that_comes_later_has_the_verdict_of_its_range(monkeypatch, is_ou
     contest.verdict = Verdict(is_ours, 3, 1.0, 1.5)
     made = turns_of(gpu, contest, said.append, load=lambda: loaded.append("ours"))
     if is_ours:
-        made._loading.join()
+        made._loading and made._loading.join()
     assert made(()) == ("ours" if is_ours else "pytorch")
     assert said == [contest.verdict]
     assert loaded == (["ours"] if is_ours else [])
@@ -186,7 +186,7 @@ def test_a_range_is_an_octave_of_the_axis_that_comes_with_the_launch():
     one, other = kernel.variants_from_default[0].space().default(), kernel.variants_from_default[1].space().default()
 
     def key(m, n=64, configuration=one):
-        return range_of(kernel, kernel.problem({"m": m, "n": n, "k": 64}), configuration)
+        return octave_of(kernel, kernel.problem({"m": m, "n": n, "k": 64}), configuration)
 
     assert key(700) == key(1000) != key(1100)
     assert key(700) != key(700, n=65)
@@ -268,7 +268,7 @@ def test_a_call_of_accelerates_is_ours_and_takes_no_turns(monkeypatch):
 
     seen = []
     monkeypatch.undo()  # what says whether turns may be taken is PyTorch's state again
-    monkeypatch.setattr(turns, "_is_capturing", lambda: False)
+    monkeypatch.setattr(turns, "_is_capturing", lambda _torch: False)
 
     def operator(*_arguments):
         seen.append(turns.may_take_turns())
@@ -281,7 +281,7 @@ def test_a_call_of_accelerates_is_ours_and_takes_no_turns(monkeypatch):
 
 def test_no_turns_are_taken_in_a_capture_whatever_a_models_code_is_told(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(turns, "_is_capturing", lambda: True)
+    monkeypatch.setattr(turns, "_is_capturing", lambda _torch: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     assert not turns.may_take_turns()
 

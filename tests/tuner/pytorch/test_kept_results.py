@@ -87,6 +87,17 @@ def test_anything_that_decides_makes_it_another_decision(slow_linear, monkeypatc
             tw.accelerate(other, sample, **(QUICK | named))
 
 
+def test_what_was_decided_under_another_precision_is_decided_anew(slow_linear, monkeypatch, kept_folder):
+    tw.accelerate(model(), X, **QUICK)
+    seen, before = decided_anew(monkeypatch), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        tw.accelerate(model(), X, **QUICK)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert seen
+
+
 def test_what_does_not_hold_any_more_is_decided_anew(slow_linear, monkeypatch, kept_folder):
     tw.accelerate(model(), X, **QUICK)
     [path] = kept_folder.iterdir()

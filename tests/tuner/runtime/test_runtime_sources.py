@@ -397,3 +397,22 @@ def test_no_default_is_promised_where_none_exists(answers):
     with warned() as said, pytest.raises(LaunchError, match="has no configuration"):
         Runtime(answers=answers).choose(GEMM, PROBLEM, tiny)
     assert said == []
+
+
+@pytest.mark.parametrize("match", ["exact", "predicted"])
+def test_what_is_known_in_fp32_serves_tf32_where_nothing_is_known_of_it(answers, match):
+    """The library's TF32 is expected to be faster than that; turns may say otherwise."""
+    of_fp32, of_tf32 = (GEMM.problem(PROBLEM.shape, options={"accuracy": one}) for one in ("fp32", "tf32"))
+    library = {"faster": False, "time_ms": 0.5}
+    answers.put(of_fp32, PLACE, answer(match=match, library=library))
+    runtime = Runtime(answers=answers, only_tuned=True)
+    found = runtime.choose(GEMM, of_tf32, PLACE)
+    assert (found.configuration, found.match) == (
+        Configuration.of("tiled", {"TILE_WIDTH": 16}),
+        "nearest" if match == "exact" else "predicted",
+    )
+    assert found.is_behind
+    assert not runtime.choose(GEMM, of_fp32, PLACE).is_behind
+    answers.put(of_tf32, PLACE, answer(width=32, match="exact", library=library))
+    known = Runtime(answers=answers, only_tuned=True).choose(GEMM, of_tf32, PLACE)
+    assert (known.configuration.values["TILE_WIDTH"], known.is_behind) == (32, False)

@@ -264,6 +264,7 @@ def _judged(model: nn.Module, run: Sample, request: _Request, said: list[Warning
                 result.remarks += [why_not] if why_not else []
             _refuse(nothing if judge.pool is None else None, left)
             settle(result, judge, request.tolerance, request.compiles)
+            locks.settle(result.as_json()["sites"], plans.runtime().kernels, str(device))
         except BaseException:
             uninstall(model)
             raise

@@ -26,6 +26,7 @@ from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
 from tilewright.tuner.pytorch.acceleration.judgement.standard import NONE, Standard
 from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH, COMPILED_GRAPH, EAGER, OURS, Acceleration
+from tilewright.tuner.pytorch.precision import setting
 
 FRESH_S = 86_400.0
 """A day, as with answers of a service, which may know more by then."""
@@ -39,7 +40,7 @@ def folder() -> Path:
 def path_of(model: nn.Module, run: Sample, device: torch.device, asked: Mapping[str, Any]) -> Path:
     """The file for this model with a sample alike here; `asked`: the rest of what decides."""
     form = apart((run.positional, run.named), Parts(), strict=False)
-    facts = [locks.structure(model), locks.environment(device), form, torch.is_grad_enabled(), dict(asked)]
+    facts = [locks.structure(model), locks.environment(device), form, torch.is_grad_enabled(), setting(), dict(asked)]
     key = hashlib.sha256(json.dumps(facts, default=_word, sort_keys=True).encode()).hexdigest()
     return folder() / f"{key}.json"
 
@@ -75,7 +76,7 @@ def restore(
     try:
         document = json.loads(path.read_bytes())
         is_old = plans.runtime().asks_service and time.time() - path.stat().st_mtime > FRESH_S
-        found = locks.read(path, model, device, plans.runtime().kernels, other_environment=False)
+        found = locks.read(path, model, device, plans.runtime().kernels, other_environment=False, origin="kept")
     except (OSError, ValueError, TunerError, KernelError):
         return None
     if is_old or found.corrected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +25,13 @@ from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.installation.installed import Replacement, plain_class
+from tilewright.tuner.pytorch.operator import OPERATORS
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.tables import ranges_of
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.gpu import driver_words
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launcher import place_of, resolved
 
 FORMAT = "tilewright-lock/1"
 
@@ -43,7 +45,7 @@ class Lock:
     """The choices: configurations by problem, where operators stand in, and whether gradients were recorded.
 
     `matches`: of configurations that were never verified at their shape, how they match it. `tables`: the ranges of
-    families, for launchers of every size. `corrected`: the kernels
+    families, for launchers of every size. `sites`: what was measured. `device`: here. `corrected`: the kernels
     and variants of those that were measured with a faulty source, which has been corrected since.
     """
 
@@ -53,6 +55,8 @@ class Lock:
     stands: Sequence[Replacement]
     with_gradients: bool
     tables: Mapping[Family, Ranges]
+    sites: Sequence[Mapping[str, Any]]
+    device: str
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -80,8 +84,19 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     write_whole(path, (json.dumps({**body, "sha256": _hash(body)}, indent=1) + "\n").encode())
 
 
-def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue, *, other_environment: bool) -> Lock:
-    """The choices for this model here; raises LockError, with the first thing that differs."""
+def read(
+    path: Path,
+    model: nn.Module,
+    device: torch.device,
+    kernels: Catalogue,
+    *,
+    other_environment: bool,
+    origin: str = "pinned",
+) -> Lock:
+    """The choices for this model here; raises LockError, with the first thing that differs.
+
+    `origin`: of the ranges of families; where it is not pinned, the first calls decide in those that were not measured.
+    """
     try:
         document = json.loads(path.read_bytes())
         body = {name: value for name, value in document.items() if name != "sha256"}
@@ -100,7 +115,9 @@ def read(path: Path, model: nn.Module, device: torch.device, kernels: Catalogue,
             sorted({f"{one.problem.kernel}'s {one.configuration.variant}" for one in kept if one.is_corrected}),
             stands,
             bool(body["with_gradients"]),
-            dict(_table(path, one, kernels, device) for one in body.get("tables", ())),
+            dict(_table(path, one, kernels, device, origin) for one in body.get("tables", ())),
+            body["measured"]["sites"],
+            str(device),
         )
     except OSError as error:
         raise LockError(f"{path}: {error.strerror}") from error
@@ -114,13 +131,26 @@ def pin(lock: Lock, device_model: str) -> None:
     runtime.pin(lock.configurations, lock.matches)
     runtime.families.pin(lock.tables, device_model)
     plans.look_again()
+    settle(lock.sites, runtime.kernels, lock.device)
 
 
-def _table(path: Path, stated: Mapping[str, Any], kernels: Catalogue, device: torch.device) -> tuple[Family, Ranges]:
+def settle(sites: Sequence[Mapping[str, Any]], kernels: Catalogue, device: str) -> None:
+    """Ours serves the ranges of the problems at which it was measured to be the faster one; no calls take turns."""
+    for site in sites:
+        times_ms, stated = (site["ours_here_ms"], site["pytorch_here_ms"]), site["problem"]
+        if site["replaced"] and stated and None not in times_ms:
+            problem = kernels.get(stated["kernel"]).problem(stated["shape"], stated["dtype"], stated["options"])
+            with suppress(TunerError, KernelError):  # then its first calls decide
+                OPERATORS[site["operator"]].plans.settle(problem, resolved(device), *times_ms)
+
+
+def _table(
+    path: Path, stated: Mapping[str, Any], kernels: Catalogue, device: torch.device, origin: str
+) -> tuple[Family, Ranges]:
     kernel = kernels.get(stated["kernel"])
     family = Family.of(kernel, stated["shape"], stated["dtype"], stated["options"])
     place = place_of("cpu" if device.type == "cpu" else f"cuda:{device.index or 0}")
-    ranges = ranges_of(stated, kernel, family, place, lambda choice, _facts: replace(choice, origin="pinned"))
+    ranges = ranges_of(stated, kernel, family, place, lambda choice, _facts: replace(choice, origin=origin))
     if ranges is None:
         raise LockError(f"{path}: {kernel.name}'s source or space has changed since. Make it again: accelerate(model)")
     return family, ranges

@@ -102,6 +102,11 @@ class FamilyLaunches:
             loaded = self.loaded()
             loaded.kernel_of(loaded.ranges.number(min(size, loaded.ranges.end)))
 
+    def has_loaded(self, size: int, device: str) -> bool:
+        """Whether what serves that size is loaded on that GPU."""
+        here = [one for one in list(self._loaded.values()) if device == f"cuda:{one.ordinal}"]
+        return any(one.has_loaded(one.ranges.number(min(size, one.ranges.end))) for one in here)
+
     def prepare(self, ordinal: int) -> None:
         """Compiles and loads all ranges for that GPU, computes grids, and makes the default stream's workspace."""
         if current_ordinal() == ordinal:

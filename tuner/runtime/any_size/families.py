@@ -12,7 +12,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, guessed_at, is_sound_within
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, SizeTime, guessed_at, is_sound_within
 from tilewright.tuner.runtime.any_size.shortage import within_limit
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, default_choice
 from tilewright.tuner.runtime.errors import UntunedWarning, warn
@@ -65,6 +65,10 @@ class Families:
                 found = within_limit(kernel, family, place, found or self._guessed(kernel, family, place))
                 self._kept[key] = InUse(kernel, family, found)
             return self._kept[key].ranges
+
+    def is_found(self, family: Family, place: TargetDevice) -> bool:
+        """Whether `ranges` is quick: no service, no predictions."""
+        return (family.hash, place.slug) in self._kept
 
     def in_use(self, slug: str) -> list[InUse]:
         """The families that launchers have asked for on a device model, with their ranges."""
@@ -126,7 +130,8 @@ class Families:
             default = self.default(kernel, family, place)
             of_ranges = {high: choice or default for high, choice in of_ranges.items()}
             self._untuned(kernel, family, place)
-        return Ranges([SizeRange(high, choice) for high, choice in of_ranges.items() if choice])
+        times = [] if family.batch_invariant else _times({size: predicted(size) for size in sizes})
+        return Ranges([SizeRange(high, choice) for high, choice in of_ranges.items() if choice], times=times)
 
     def _predicted(self, kernel: Kernel, family: Family, place: TargetDevice, size: int) -> Choice | None:
         for problem in (family.exact(size), family.at(size)):
@@ -134,3 +139,9 @@ class Families:
             if choice is not None and family.admits(kernel, choice.configuration):
                 return choice
         return None
+
+
+def _times(predicted: Mapping[int, Choice | None]) -> list[SizeTime]:
+    """What is expected at the sizes of which something is."""
+    known = {size: choice for size, choice in predicted.items() if choice is not None}
+    return [SizeTime(size, one.time_ms, one.library_ms) for size, one in sorted(known.items()) if one.time_ms]

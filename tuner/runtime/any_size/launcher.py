@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError
+from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.first_use.first_calls import FirstCalls, first_calls
 from tilewright.tuner.runtime.launcher import Launcher, device_or_default, given_arrays, place_of, stream_handle
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Layout
@@ -35,11 +37,12 @@ class _Launches(Protocol):
 
 @dataclass(frozen=True)
 class _Plan:
-    """How arrays that lie so are launched, whatever the size. `ordinal`: as in the plan of a `Launcher`."""
+    """How arrays that lie so are launched, whatever the size. `ordinal`, `first`: as in the plan of a `Launcher`."""
 
     launch: Callable[..., object]
     stream: Callable[[Any], int]
     ordinal: int | None
+    first: FirstCalls | None = None
 
 
 class BoundSize:
@@ -74,9 +77,11 @@ class AnySizeLauncher:
         device: str | None,
         source: RangeSource,
         exact: Callable[[int], Launcher],
+        *,
+        choices: Chooses,
     ) -> None:
         self.kernel, self.family, self.device = kernel, family, device
-        self._source, self._exact = source, exact
+        self._source, self._exact, self._choices = source, exact, choices
         self._tensors = tuple(tensor.name for tensor in kernel.tensors)
         self._axes = [axis_of(tensor, family) for tensor in kernel.tensors]
         self._ranks = [len(tensor.shape(family.largest)) for tensor in kernel.tensors]
@@ -101,7 +106,11 @@ class AnySizeLauncher:
         plan, size, addresses = self._located(arrays)
         if size:
             handle = plan.stream(arrays[0]) if stream is None else stream_handle(stream)
-            plan.launch(SizedCall(size, tuple(addresses), scalars, handle, packed), plan.ordinal)
+            call = SizedCall(size, tuple(addresses), scalars, handle, packed)
+            if plan.first is None or stream is not None or plan.first.is_ours(size):
+                plan.launch(call, plan.ordinal)
+            else:
+                plan.first(size, arrays, scalars, handle, lambda: plan.launch(call, plan.ordinal))
         return self._written(arrays)
 
     def _located(self, arrays: Sequence[Any]) -> tuple[_Plan, int, list[int]]:
@@ -138,22 +147,70 @@ class AnySizeLauncher:
 
     def choice(self, *arrays: Any) -> Choice:
         """The configuration that is launched on arrays of that size, and where it comes from."""
+        return self.choice_for(*self.posed(*arrays))
+
+    def posed(self, *arrays: Any) -> tuple[Problem, str]:
+        """The problem that such arrays pose, and their device, resolved."""
         layouts = _layouts(arrays)
         kind, ordinal = arguments.one_place(self.kernel, layouts)
         where = self.device or (kind if ordinal is None else f"{kind}:{ordinal}")
-        found = self._source.ranges(self.kernel, self.family, place_of(device_or_default(where or self.device)))
-        return found.ranges[found.number(self._size_of(layouts))].choice
+        problem = arguments.laid_out(self.kernel, self.family.exact(self._size_of(layouts)), layouts)
+        return problem, device_or_default(where)
 
-    def load_for(self, *arrays: Any) -> None:
-        """Compiles and loads on their GPU what serves such arrays; launches nothing. Raises LaunchError."""
-        layouts = _layouts(arrays)
-        kind, ordinal = arguments.one_place(self.kernel, layouts)
-        size = self._size_of(layouts)
-        with suppress(InvalidProblemError):  # what no family has is launched by its size alone
-            problem, _ = self._posed(layouts, size, None)
-            launches = self._launches(self._family_of(problem), self.device or kind)
-            if isinstance(launches, FamilyLaunches):
-                launches.load(size, ordinal or 0)
+    def choice_for(self, problem: Problem, device: str) -> Choice:
+        """As `choice`, for what arrays pose on a resolved device."""
+        family, size = self._family_or_none(problem), problem.shape[self.family.axis]
+        if family is None:
+            return self._exact(size).choice_for(problem, device)
+        return self._source.ranges(self.kernel, family, place_of(device)).choice(size)
+
+    def range_of(self, problem: Problem, device: str) -> Hashable:
+        """What the problems have alike that the same range of the table serves."""
+        family, size = self._family_or_none(problem), problem.shape[self.family.axis]
+        if family is None:
+            return self._exact(size).range_of(problem, device)
+        return family.hash, self._source.ranges(self.kernel, family, place_of(device)).number(size)
+
+    def is_known(self, problem: Problem, device: str) -> bool:
+        """Whether `choice_for` is quick: no service, no prediction."""
+        family = self._family_or_none(problem)
+        if family is None:
+            return self._exact(problem.shape[self.family.axis]).is_known(problem, device)
+        return self._source.is_found(family, place_of(device))
+
+    def look_for(self, problem: Problem, device: str) -> None:
+        """Finds what `choice_for` returns then, for a thread beside the program's; raises as it does."""
+        family = self._family_or_none(problem)
+        if family is None:
+            self._exact(problem.shape[self.family.axis]).look_for(problem, device)
+        else:
+            self._source.ranges(self.kernel, family, place_of(device))
+
+    def takes_turns(self, choice: Choice, *, is_beside: bool = True) -> bool:
+        """Whether the first calls decide between the choice and a library's call; not where rows must not differ."""
+        return not self.family.batch_invariant and self._choices.takes_turns(choice, is_beside=is_beside)
+
+    def first_use(self, _problem: Problem, _device: str, _choice: Choice) -> None:
+        """None: each configuration is checked where it is launched."""
+
+    def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
+        """What a thread does to have ready what arrays pose; None where other sizes of the range had it loaded."""
+        family, size = self._family_or_none(problem), problem.shape[self.family.axis]
+        launches = family and self._launches(family, device if self.device else device.partition(":")[0])
+        is_host = isinstance(launches, HostFamilyLaunches)
+        if is_host or (isinstance(launches, FamilyLaunches) and launches.has_loaded(size, device)):
+            return None
+        return partial(self.load_for, problem, device)
+
+    def load_for(self, problem: Problem, device: str) -> None:
+        """Compiles and loads for what arrays pose on a resolved device; launches nothing. Raises LaunchError."""
+        family, size = self._family_or_none(problem), problem.shape[self.family.axis]
+        if family is None:
+            self._exact(size).load_for(problem, device)
+            return
+        launches = self._launches(family, device if self.device else device.partition(":")[0])
+        if isinstance(launches, FamilyLaunches):
+            launches.load(size, int(device.partition(":")[2]))
 
     def prepare(self, device: str | None = None) -> None:
         """Compiles and loads for row-major arrays on that device, and computes every grid within the family's range.
@@ -209,7 +266,10 @@ class AnySizeLauncher:
             exact, array = self._exact(size).bind(*arrays, is_fresh=False), arrays[0]
             return _Plan(lambda call, _ordinal: exact(call.addresses, array, call.scalars), _nothing, None), size
         keeps = all(reader.keeps_memory for reader in readers)
-        plan = _Plan(launches.launch, readers[0].stream if kind == "cuda" else _nothing, ordinal if keeps else None)
+        stream = readers[0].stream if kind == "cuda" else _nothing
+        may, stated = not self.family.batch_invariant, self.family.largest
+        first = first_calls(self, self._choices, stated, arrays, kind) if may else None
+        plan = _Plan(launches.launch, stream, ordinal if keeps else None, first)
         if key is not None:
             self._plans[key] = plan
         return plan, size
@@ -243,6 +303,13 @@ class AnySizeLauncher:
     def _family_of(self, problem: Problem) -> Family:
         """The family that arrays which lie so belong to; raises InvalidProblemError where the size moves other axes."""
         return self.family.of_problem(self.kernel.with_size_at_launch(problem, self.family.axis))
+
+    def _family_or_none(self, problem: Problem) -> Family | None:
+        """None for what is launched by its size alone."""
+        try:
+            return self._family_of(problem)
+        except InvalidProblemError:
+            return None
 
     def _launches(self, family: Family, device: str) -> _Launches:
         place = device if device == self.device else device.partition(":")[0]

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
+from typing import NamedTuple
+
+import numpy as np
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
@@ -28,16 +31,40 @@ class SizeRange:
     choice: Choice
 
 
-class Ranges:
-    """The ranges of one family in order; the last one also serves what is larger than its end."""
+class SizeTime(NamedTuple):
+    """What was measured or is expected at one size: of the configuration that serves it, and of the library."""
 
-    def __init__(self, ranges: Sequence[SizeRange], *, joins: bool = True) -> None:
+    size: int
+    time_ms: float
+    library_ms: float | None = None
+
+
+class Ranges:
+    """The ranges of one family in order; the last one also serves what is larger than its end.
+
+    `times`: at some sizes, in order.
+    """
+
+    def __init__(self, ranges: Sequence[SizeRange], *, joins: bool = True, times: Sequence[SizeTime] = ()) -> None:
         self.ranges = tuple(_joined(ranges) if joins else ranges)
+        self.times = tuple(times)
         self._ends = [one.high for one in self.ranges[:-1]]
 
     def number(self, size: int) -> int:
         """The number of the range that serves that size."""
         return bisect_left(self._ends, size)
+
+    def choice(self, size: int) -> Choice:
+        """The configuration that serves that size, with the times there, between and beyond those that are known."""
+        choice = self.ranges[self.number(size)].choice
+        if choice.match == "default" or not self.times:
+            return choice
+        time_ms = _between(size, [(one.size, one.time_ms) for one in self.times])
+        library_ms = _between(size, [(one.size, one.library_ms) for one in self.times if one.library_ms is not None])
+        is_faster = choice.library_faster
+        if time_ms is not None and library_ms is not None:
+            is_faster = library_ms < time_ms
+        return replace(choice, time_ms=time_ms, library_ms=library_ms, library_faster=is_faster)
 
     @property
     def end(self) -> int:
@@ -50,7 +77,16 @@ class Ranges:
     def replaced(self, number: int, choice: Choice) -> Ranges:
         """The same with another configuration in that range."""
         changed = [replace(one, choice=choice) if i == number else one for i, one in enumerate(self.ranges)]
-        return Ranges(changed, joins=False)
+        return Ranges(changed, joins=False, times=self.times)
+
+
+def _between(size: int, known: Sequence[tuple[int, float]]) -> float | None:
+    """The time at that size: straight between two on logarithmic scales; beyond the last it grows as the size does."""
+    if not known:
+        return None
+    sizes, times = zip(*known, strict=True)
+    time_ms = float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(times))))
+    return float(time_ms * max(1.0, size / sizes[-1]))
 
 
 def guessed_at(family: Family) -> dict[int, tuple[int, int]]:

@@ -30,6 +30,10 @@ class RangeLaunches(Generic[Loaded]):
         self._kernels: list[Loaded | None] = [None] * len(self.ranges)
         self._lock = ForkSafeLock()
 
+    def has_loaded(self, number: int) -> bool:
+        """Whether that range's configuration is loaded."""
+        return self._kernels[number] is not None
+
     def launch_range(self, number: int, call: SizedCall) -> None:
         """One launch of that range's configuration; raises NoRoomError."""
         raise NotImplementedError

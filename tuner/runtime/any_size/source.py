@@ -18,6 +18,9 @@ class RangeSource(Protocol):
     def ranges(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Ranges:
         """The configurations of the family on a device model."""
 
+    def is_found(self, family: Family, place: TargetDevice, /) -> bool:
+        """Whether `ranges` asks no service and predicts nothing."""
+
     def default(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Choice:
         """The kernel's default for every size; raises LaunchError."""
 

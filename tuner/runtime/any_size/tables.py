@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.compile.cache import default_folder, write_whole
-from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, is_sound_within
+from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, SizeTime, is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 
 FORMAT = "tilewright-table/1"
@@ -68,7 +68,8 @@ def as_table(kernel: Kernel, family: Family, ranges: Ranges) -> dict[str, Any]:
         source_hash = kernel.source_hash(configuration.variant)
         listed.append({"low": low, "high": one.high, **values, "match": one.choice.match, "source_hash": source_hash})
         low = one.high + 1
-    return {"format": FORMAT, **family.as_json(), "family_hash": family.hash, "ranges": listed}
+    measured = [one._asdict() for one in ranges.times]
+    return {"format": FORMAT, **family.as_json(), "family_hash": family.hash, "ranges": listed, "measured": measured}
 
 
 def ranges_of(
@@ -97,7 +98,15 @@ def ranges_of(
                 return None
             ranges.append(SizeRange(high, choice))
             low = high + 1
+        times = [_time_of(one) for one in stored.get("measured", ())]
     except (KeyError, TypeError, ValueError, LookupError):
         return None
-    found = Ranges(ranges) if ranges else None
+    found = Ranges(ranges, times=times) if ranges else None
     return None if found is None or (family.batch_invariant and len(found) > 1) else found
+
+
+def _time_of(stated: Mapping[str, Any]) -> SizeTime:
+    library_ms = stated["library_ms"]
+    return SizeTime(
+        int(stated["size"]), float(stated["time_ms"]), float(library_ms) if library_ms is not None else None
+    )

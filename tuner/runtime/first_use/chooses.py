@@ -9,6 +9,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.turns.contest import Contests, Verdict
 
 T = TypeVar("T")
 
@@ -24,6 +25,19 @@ class Chooses(Protocol):
 
     def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> None:
         """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
+
+    contests: Contests
+    """The first calls of launchers, by range."""
+
+    @property
+    def checks_first_use(self) -> bool:
+        """Whether the first calls tell anything, as the setting says."""
+
+    def claim_times(self, kernel: Kernel, problem: Problem, device: str, choice: Choice, verdict: Verdict, /) -> None:
+        """Tells a service what the first calls saw."""
+
+    def takes_turns(self, choice: Choice, /, *, is_beside: bool) -> bool:
+        """Whether the first calls decide between it and a library's call."""
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
         """The result of `load` for the choice, or for the default where that cannot be used; raises LaunchError."""

@@ -21,6 +21,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.traced import (
     trace,
 )
 from tilewright.tuner.pytorch.operator import PLAIN, is_watched
+from tilewright.tuner.turns import turns
 
 _MADE: WeakKeyDictionary[nn.Module, dict[Hashable, Code]] = WeakKeyDictionary()
 
@@ -95,27 +96,31 @@ class FusedForward:
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
         """The module's result."""
-        code, tensors = self._code(positional, named)
+        code, tensors, is_timed = self._code(positional, named)
         if code is None:
             return type(self.module).forward(self.module, *positional, **named)
-        return code.run(self._held, tensors)
+        if not is_timed or torch.compiler.is_compiling():
+            return code.run(self._held, tensors)
+        with turns.held(ours=True):
+            return code.run(self._held, tensors)
 
-    def _code(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Code | None, list[torch.Tensor]]:
+    def _code(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Code | None, list[torch.Tensor], bool]:
+        """The code for these arguments, its tensors, and whether both sides were timed at these sizes."""
         tensors: list[torch.Tensor] = []
         if (torch.is_grad_enabled() and not self._with_gradients) or self.module.training:
-            return None, tensors
+            return None, tensors, False
         is_compiling = torch.compiler.is_compiling()
         if (not self._compiled or torch.is_grad_enabled()) if is_compiling else is_watched():
-            return None, tensors
+            return None, tensors, False
         try:
             key = described((positional, named), tensors)
             code = self._codes.get(key) or (self._open.get(opened(key)) if self._open else None)
         except UntraceableError:
-            return None, tensors
+            return None, tensors, False
         if is_compiling:
-            return (code if key in self._compiled else None), tensors
+            return (code if key in self._compiled else None), tensors, False
         is_fit = code is not None and code.stands() and all(type(one) in PLAIN for one in tensors)
-        return (code if is_fit else None), tensors
+        return (code if is_fit else None), tensors, key in self._codes
 
 
 def _plain(module: nn.Module) -> FusedForward:

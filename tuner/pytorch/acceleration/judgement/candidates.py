@@ -23,9 +23,9 @@ from tilewright.tuner.pytorch.acceleration.recognition.sites import Site
 from tilewright.tuner.pytorch.operator_plans import Found
 from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
 from tilewright.tuner.pytorch.tuned_call import on_device_of
-from tilewright.tuner.pytorch.turns import beside_captures
 from tilewright.tuner.runtime.choice import Choice, is_admitted
-from tilewright.tuner.runtime.launcher import Launcher, place_of, resolved
+from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.turns.turns import beside_captures
 
 ROUNDS, LIMIT_S = 9, 1.0
 """Of a site alone: who is ahead there is only asked to spare the model a trial."""
@@ -65,6 +65,11 @@ class Candidate:
         if self.pytorch_ms is None or self.ours_ms is None:
             return 0.0
         return self.site.calls * (self.pytorch_ms - self.ours_ms)
+
+    @property
+    def is_tf32(self) -> bool:
+        """Whether it may compute in TF32, as the program allows PyTorch's own."""
+        return self.problem is not None and self.problem.options.get("accuracy") == "tf32"
 
     @property
     def slower_alone(self) -> str:
@@ -156,8 +161,7 @@ def _loading(found: Found) -> threading.Thread | None:
     launcher, arrays = found.launcher, found.posed.arrays
     if not arrays[0].is_cuda:
         return None
-    asked = launcher.posed(*arrays) if isinstance(launcher, Launcher) else arrays
-    load = beside_captures(partial(launcher.load_for, *asked))
+    load = beside_captures(partial(launcher.load_for, *launcher.posed(*arrays)))
     thread = threading.Thread(target=load, daemon=True, name="tilewright-load")
     thread.start()
     return thread
@@ -194,6 +198,7 @@ def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
     site = candidate.site
     try:
         standard = Standard.of(lambda _: site.original(), tolerance=tolerance, margin=ALONE)
+        standard = standard.of_program if candidate.is_tf32 else standard
         found = site.call.run()
     except REFUSALS as error:
         candidate.reason = str(error)

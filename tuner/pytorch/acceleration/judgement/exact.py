@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tilewright.tuner.pytorch.acceleration.judgement.trees import called
+from tilewright.tuner.pytorch.precision import as_set
 
 LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 PARTS = (2, 4, 8)
@@ -136,7 +137,13 @@ _PRODUCTS: Mapping[Any, tuple[Any, int, int, int]] = {
 
 @contextmanager
 def without_tf32() -> Iterator[bool]:
-    """PyTorch's products of float32 have all their bits meanwhile; whether some had not."""
+    """PyTorch's products of float32 have all their bits meanwhile; whether some had not. Ours stay as they are."""
+    with as_set(), _without_tf32() as changes:
+        yield changes
+
+
+@contextmanager
+def _without_tf32() -> Iterator[bool]:
     if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
         products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("highest")

@@ -129,11 +129,13 @@ class Judge:
         """That on the model's output with these, which stay; wrong where it does not run with a fusion.
 
         What stays PyTorch's computes without TF32 meanwhile: otherwise its error would hide that of replacements.
+        Where some of these may compute in TF32 themselves, they may be off as PyTorch's own is with it.
         """
+        standard = self.standard.of_program if any(one.is_tf32 for one in chosen) else self.standard
         try:
             self.install(chosen)
             with without_tf32():
-                return self.standard.verdict(self.run(self.model))
+                return standard.verdict(self.run(self.model))
         except Exception:
             if not any(one.site.fusion for one in chosen):
                 raise

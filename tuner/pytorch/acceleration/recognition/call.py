@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.operator import Operator, is_known
-from tilewright.tuner.pytorch.turns import held
+from tilewright.tuner.pytorch.precision import ALLOWED, may_be_tf32, setting
+from tilewright.tuner.turns.turns import held
 
 TENSOR_FACTS = 5
 """In the entry of a tensor."""
@@ -35,9 +36,9 @@ class Call(NamedTuple):
         """Whether no tensor is of a kind of its own, whose owner would not know our operator."""
         return all(is_known(one) for one in self.arguments if isinstance(one, Tensor))
 
-    def run(self) -> Any:
-        """The result; ours, since whoever replaces the call has timed it, or is about to."""
-        if torch.compiler.is_compiling():  # a graph has the operator, which holds by itself
+    def run(self, *, is_timed: bool = True) -> Any:
+        """The result; `is_timed`: ours, since whoever replaces the call has timed it at this size, or is about to."""
+        if torch.compiler.is_compiling() or not is_timed:  # a graph has the operator, which holds by itself
             result = self.operator(*self.arguments)
         else:
             with held(ours=True):
@@ -60,14 +61,19 @@ class Call(NamedTuple):
 def entry(argument: Any) -> Hashable:
     """What of an argument decides whether a call is one that was accepted; no GPU's number, as ranks have each one.
 
-    Beside device, type, shape and strides of a tensor it is the precision of autocast.
+    Beside device, type, shape and strides of a tensor it is the precision of autocast, or of float32 on a GPU what the
+    program allows PyTorch's products, where that is not PyTorch's default.
     """
     if isinstance(argument, Tensor):
         if argument.layout is not torch.strided:
             return str(argument.layout)
         kind = argument.device.type
-        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return kind, argument.dtype, tuple(argument.shape), tuple(argument.stride()), autocast
+        precision: Hashable = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if precision is None and may_be_tf32(argument):
+            precision = setting() or None
+        return kind, argument.dtype, tuple(argument.shape), tuple(argument.stride()), precision
+    if argument == ALLOWED:  # what that is today the tensors' entries say; locks have it by this name
+        return "fp32"
     return tuple(argument) if isinstance(argument, list) else argument
 
 

@@ -14,6 +14,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.convolution import CONV2D, as_sizes
 from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.softmax import SOFTMAX
 
 # Below, arguments have PyTorch's names, so that a call by name is bound as PyTorch binds it.
@@ -67,7 +68,7 @@ def _conv2d(  # noqa: PLR0917 - PyTorch's own
     groups: int = 1,
 ) -> Call | None:
     sizes = as_sizes(weight, stride, padding, dilation) if input.dim() == 4 else None
-    return None if sizes is None else Call(CONV2D, (input, weight, bias, *sizes, groups, "none", "fp32"))
+    return None if sizes is None else Call(CONV2D, (input, weight, bias, *sizes, groups, "none", ALLOWED))
 
 
 def _conv1d(  # noqa: PLR0917 - PyTorch's own

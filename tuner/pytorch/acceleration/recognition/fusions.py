@@ -26,6 +26,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.traced import (
     trace,
 )
 from tilewright.tuner.pytorch.operator import is_watched
+from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.products import LINEAR
 
 
@@ -63,7 +64,7 @@ class _Search:
         if self._input and len(layers) > 1 and not torch.is_grad_enabled() and is_free and can_join(layers):
             x = self._input[1]
             parameters = [torch.cat([one.detach() for one in given]) for given in parameters_of(layers)]
-            call = Call(LINEAR, (x, parameters[0], parameters[1] if parameters[1:] else None, "none", "fp32"))
+            call = Call(LINEAR, (x, parameters[0], parameters[1] if parameters[1:] else None, "none", ALLOWED))
             which = "shared", entries(call), tuple(one.out_features for one in layers)
             site = self.sites.setdefault(
                 which, Site(call, lambda: torch.cat([one(x) for one in layers], -1), entry(x), fusion=SHARED)

@@ -16,6 +16,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.traced import Around
 from tilewright.tuner.pytorch.gated import GATES, LINEAR_GATED
 from tilewright.tuner.pytorch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator
+from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.products import ACTIVATIONS, LINEAR
 
 
@@ -147,7 +148,7 @@ def _activated(node: fx.Node, modules: Mapping[str, nn.Module]) -> Match | None:
     if type(layer) is not nn.Linear or len(before.users) != 1 or activation not in ACTIVATIONS:
         return None
     bias = None if layer.bias is None else Parameter(f"{before.target}.bias")
-    arguments = (before.args[0], Parameter(f"{before.target}.weight"), bias, activation, "fp32")
+    arguments = (before.args[0], Parameter(f"{before.target}.weight"), bias, activation, ALLOWED)
     return Match(f"{activation}(linear) {node.name}", LINEAR, arguments, (before, node), (node,))
 
 

@@ -12,12 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from tilewright.tuner.pytorch.acceleration.recognition.call import Call
+from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.products import GEMM, LINEAR
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:  # noqa: A002
     """A layer's."""
-    return Call(LINEAR, (input, weight, bias, "none", "fp32")) if weight.dim() == 2 else None
+    return Call(LINEAR, (input, weight, bias, "none", ALLOWED)) if weight.dim() == 2 else None
 
 
 def matmul(input: Tensor, other: Tensor) -> Call | None:  # noqa: A002
@@ -33,7 +34,7 @@ def matmul(input: Tensor, other: Tensor) -> Call | None:  # noqa: A002
     elif len(batch) > 1:
         shape = (*batch, a.shape[-2], b.shape[-1])
         a, b = (one if one.dim() == 2 else one.flatten(0, -3) for one in (a, b))
-    return Call(GEMM, (a, b, 1.0, "fp32"), shape)
+    return Call(GEMM, (a, b, 1.0, ALLOWED), shape)
 
 
 def product(dimensions: int) -> Callable[..., Call | None]:
@@ -53,7 +54,7 @@ def sum_with_product(dimensions: int) -> Callable[..., Call | None]:
             return None
         if dimensions == 2 and input.dim() == 1 and alpha == beta == 1 and mat2.mT.is_contiguous():
             return linear(mat1, mat2.mT, input)
-        return Call(GEMM, (mat1, mat2, float(alpha), "fp32"), added=(input, float(beta)))
+        return Call(GEMM, (mat1, mat2, float(alpha), ALLOWED), added=(input, float(beta)))
 
     return add
 
@@ -80,5 +81,5 @@ def einsum(equation: str, *operands: Any) -> Call | None:
 
     found = [*batch, *m, *n]
     shape, order = tuple(sizes[one] for one in found), tuple(found.index(one) for one in result)
-    arguments = matrix(a, left, m, k), matrix(b, right, k, n), 1.0, "fp32"
+    arguments = matrix(a, left, m, k), matrix(b, right, k, n), 1.0, ALLOWED
     return Call(GEMM, arguments, shape, None if order == tuple(range(len(order))) else order)

@@ -1,13 +1,14 @@
 """Which of two calls is the faster one in a range of sizes: decided by the first calls, whatever their sizes.
 
-A range is what problems of one kernel have alike besides the size of one axis, of which it is one octave, with the
-configuration that serves it. Times are compared after division by what is expected at their size.
+A range is what problems of one kernel have alike besides the size of one axis: of a family's table one of its ranges,
+and without a family one octave with the configuration that serves it. Times are compared after division by what is
+expected at their size.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -54,14 +55,17 @@ class Verdict:
     is_ours: bool
     calls: int = 0  # of each that were timed
     ours: float | None = None
-    pytorch: float | None = None
+    library: float | None = None
 
 
 class Contest:
-    """The turns of one range. `prefers_ours`: what the records say, which a tie leaves in force."""
+    """The turns of one range. `prefers_ours`: what the records say, which a tie leaves in force.
 
-    def __init__(self, *, prefers_ours: bool) -> None:
-        self.prefers_ours = prefers_ours
+    `told`: called once with a verdict that has times.
+    """
+
+    def __init__(self, *, prefers_ours: bool, told: Callable[[Verdict], None] = lambda _verdict: None) -> None:
+        self.prefers_ours, self._told = prefers_ours, told
         self.verdict: Verdict | None = None
         self._calls = {True: 0, False: 0}
         self._pending: deque[Timed] = deque()
@@ -98,23 +102,27 @@ class Contest:
             while self._pending and self._pending[0].end.query():
                 one = self._pending.popleft()
                 self._times[one.is_ours].append(one.begin.elapsed_time(one.end) / one.expected_ms)
-            if self.verdict is None:
-                self.verdict = self._verdict()
-            return self.verdict
+            verdict, is_new = self.verdict, False
+            if verdict is None:
+                verdict = self.verdict = self._verdict()
+                is_new = verdict is not None and verdict.ours is not None
+        if is_new and verdict is not None:
+            self._told(verdict)
+        return verdict
 
     def _verdict(self) -> Verdict | None:
-        ours, pytorch = self._times[True], self._times[False]
-        pairs = min(len(ours), len(pytorch))
+        ours, library = self._times[True], self._times[False]
+        pairs = min(len(ours), len(library))
         is_over = sum(self._calls.values()) >= MOST_CALLS and not self._pending
         if pairs < FEWEST_PAIRS:
             return Verdict(self.prefers_ours) if is_over else None
-        is_clear = not 1 / CLEAR_RATIO < median(ours) / median(pytorch) < CLEAR_RATIO
+        is_clear = not 1 / CLEAR_RATIO < median(ours) / median(library) < CLEAR_RATIO
         if not (is_over or is_clear):
             return None
-        is_ours = median(ours) < median(pytorch)
-        if not is_clear and is_tie(ours[:pairs], pytorch[:pairs]):
+        is_ours = median(ours) < median(library)
+        if not is_clear and is_tie(ours[:pairs], library[:pairs]):
             is_ours = self.prefers_ours
-        return Verdict(is_ours, pairs, median(ours), median(pytorch))
+        return Verdict(is_ours, pairs, median(ours), median(library))
 
 
 class Contests:
@@ -124,13 +132,20 @@ class Contests:
         self._by_range: dict[Hashable, Contest] = {}
         self._lock = Lock()
 
-    def of(self, key: Hashable, *, prefers_ours: bool) -> Contest:
+    def of(
+        self, key: Hashable, *, prefers_ours: bool, told: Callable[[Verdict], None] = lambda _verdict: None
+    ) -> Contest:
         """The contest of a range, which begins with the first of its problems."""
         with self._lock:
-            return self._by_range.setdefault(key, Contest(prefers_ours=prefers_ours))
+            return self._by_range.setdefault(key, Contest(prefers_ours=prefers_ours, told=told))
+
+    def verdict(self, key: Hashable) -> Verdict | None:
+        """That of a range; None where there is none yet."""
+        contest = self._by_range.get(key)
+        return None if contest is None else contest.verdict
 
 
-def range_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> Hashable:
+def octave_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> Hashable:
     """What the problems of a range have alike; of a kernel whose sizes are all compiled in, the problem itself."""
     axis = kernel.launch_axes[0] if kernel.launch_axes else None
     octave = problem.shape[axis].bit_length() if axis is not None else 0

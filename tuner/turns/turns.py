@@ -1,22 +1,21 @@
-"""The first calls: PyTorch's own run while ours is found and compiled, then both take turns and the faster stays.
+"""The first calls: the library's own run while ours is found and compiled, then both take turns and the faster stays.
 
 Times come from events that nobody waits for. A call counts only where the GPU had not reached it when it had been
-enqueued, so that its time has nothing of the host in it.
+enqueued, so that its time has nothing of the host in it. A library is PyTorch or CuPy, whichever has made the arrays.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
-
-import torch
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Self
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.contest import Contest, Event, Timed, Verdict
+from tilewright.tuner.turns.contest import Contest, Event, Timed, Verdict
 
 Run = Callable[[Sequence[Any]], Any]
 
@@ -24,26 +23,28 @@ Run = Callable[[Sequence[Any]], Any]
 class Turns:
     """What computes one kind of call until it is decided who does: called with its arguments.
 
-    `load` makes ours ready in a thread, while PyTorch's own call runs. `decided(verdict)` is called once. The contest
-    may have other kinds of calls, of other sizes; `expected_ms`: what is expected of ours at this one.
+    `load` makes ours ready in a thread, while the library's own call runs; None: it is ready. `decided(verdict)` is
+    called once. The contest may have other kinds of calls, of other sizes; `expected_ms`: what is expected of ours at
+    this one.
     """
 
     def __init__(
         self,
         ours: Run,
-        pytorch: Run,
+        library: Run,
         contest: Contest,
         *,
-        load: Callable[[], None],
+        load: Callable[[], None] | None,
         decided: Callable[[Verdict], None],
+        event: Callable[[], Event],
         expected_ms: float = 1.0,
-        event: Callable[[], Event] = lambda: torch.cuda.Event(enable_timing=True),
     ) -> None:
         self.ours = ours
-        self._pytorch, self._contest, self._decided, self._event = pytorch, contest, decided, event
+        self._library, self._contest, self._decided, self._event = library, contest, decided, event
         self._expected_ms = expected_ms
-        self._loading = threading.Thread(target=beside_captures(load), daemon=True, name="tilewright-load")
-        if contest.keeps_ours:
+        self._loading: threading.Thread | None = None
+        if load is not None and contest.keeps_ours:
+            self._loading = threading.Thread(target=beside_captures(load), daemon=True, name="tilewright-load")
             self._loading.start()
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
@@ -53,16 +54,16 @@ class Turns:
         verdict = self._contest.settle()
         if verdict is not None and not verdict.is_ours:
             self._decided(verdict)
-            return self._pytorch(arguments)
-        if self._loading.is_alive():
-            return self._pytorch(arguments)
+            return self._library(arguments)
+        if self._loading is not None and self._loading.is_alive():
+            return self._library(arguments)
         if verdict is not None:
             self._decided(verdict)
             return self.ours(arguments)
         is_ours, counts = self._contest.next_is_ours()
         begin, end = self._event(), self._event()
         begin.record()
-        result = self.ours(arguments) if is_ours else self._pytorch(arguments)
+        result = self.ours(arguments) if is_ours else self._library(arguments)
         end.record()
         if counts and not begin.query():
             self._contest.add(Timed(is_ours, begin, end, self._expected_ms))
@@ -70,19 +71,19 @@ class Turns:
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
         """The result by whom the range's turns or the records say, or who calls."""
-        return self.ours(arguments) if self._contest.is_for_ours or _HELD.ours else self._pytorch(arguments)
+        return self.ours(arguments) if self._contest.is_for_ours or _HELD.ours else self._library(arguments)
 
 
 class Search:
-    """Runs PyTorch's call while a thread finds what else there is; then `decide(arguments, error)` says what runs.
+    """Runs the library's call while a thread finds what else there is; then `decide(arguments, error)` says what runs.
 
-    It is called once, with the TunerError or KernelError of `find`, and returns None for PyTorch's call.
+    It is called once, with the TunerError or KernelError of `find`, and returns None for the library's call.
     """
 
     def __init__(
-        self, find: Callable[[], object], pytorch: Run, decide: Callable[[Sequence[Any], Exception | None], Run | None]
+        self, find: Callable[[], object], library: Run, decide: Callable[[Sequence[Any], Exception | None], Run | None]
     ) -> None:
-        self._find, self._pytorch, self._decide = find, pytorch, decide
+        self._find, self._library, self._decide = find, library, decide
         self._error: Exception | None = None
         self._lock = threading.Lock()
         self._decision: tuple[Run | None] | None = None
@@ -92,22 +93,18 @@ class Search:
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The result; waits for the thread where calls may not differ from one to the next."""
         if self._thread.is_alive() and may_take_turns():
-            return self._pytorch(arguments)
+            return self._library(arguments)
         self._thread.join()
         with self._lock:
             if self._decision is None:
                 self._decision = (self._decide(arguments, self._error),)
-        return (self._decision[0] or self._pytorch)(arguments)
+        return (self._decision[0] or self._library)(arguments)
 
     def _run(self) -> None:
         try:
             self._find()
         except (TunerError, KernelError) as error:
             self._error = error
-
-
-_is_capturing = torch.cuda.is_current_stream_capturing
-"""PyTorch's own: a capture tells a model's code that there is none (`graph_capture`)."""
 
 
 class _Held(threading.local):
@@ -118,29 +115,50 @@ class _Held(threading.local):
 _HELD = _Held()
 
 
-@contextmanager
-def held(*, ours: bool = False) -> Iterator[None]:
-    """Nothing takes turns in this thread: a forward pass may be computed again, and must not differ.
+class held:  # noqa: N801 - used as a function; a generator takes three times as long
+    """Nothing takes turns in this thread meanwhile: a forward pass may be computed again, and must not differ.
 
     `ours`: the caller has compared times, or is about to, so that ours runs though it was predicted to be slower.
     """
-    _HELD.count += 1
-    _HELD.ours += ours
-    try:
-        yield
-    finally:
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, *, ours: bool = False) -> None:
+        self._ours = ours
+
+    def __enter__(self) -> Self:
+        """From here on."""
+        _HELD.count += 1
+        _HELD.ours += self._ours
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As before."""
         _HELD.count -= 1
-        _HELD.ours -= ours
+        _HELD.ours -= self._ours
+
+
+def has_events(device: str) -> bool:
+    """Whether calls on that device have times of its own: on a GPU."""
+    return device != "cpu"
 
 
 def may_take_turns() -> bool:
-    """Whether calls may differ in their last bits from one to the next, and nothing is captured."""
+    """Whether calls may differ in their last bits from one to the next, and PyTorch captures nothing."""
     if _HELD.count:
         return False
-    if torch.are_deterministic_algorithms_enabled() or _is_capturing():
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return True
+    if torch.are_deterministic_algorithms_enabled() or _is_capturing(torch):
         return False
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+
+
+def _is_capturing(torch: Any) -> bool:
+    """By the function that no capture replaces: a model's code is told that there is none (`graph_capture`)."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.graphs.is_current_stream_capturing())
 
 
 THREAD_LOCAL = 1
@@ -154,7 +172,7 @@ def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
     """
 
     def run() -> None:
-        from tilewright.tuner.devices.cuda.driver import call  # noqa: PLC0415 - the launcher has imported it
+        from tilewright.tuner.devices.cuda.driver import call  # noqa: PLC0415 - there may be no driver
 
         with suppress(TunerError):
             call("cuThreadExchangeStreamCaptureMode", ctypes.byref(ctypes.c_int(THREAD_LOCAL)))

@@ -1,0 +1,79 @@
+"""What a call of an operator asks of a launcher: its problem on a device, and what decides who computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from tilewright.tuner.turns import turns
+from tilewright.tuner.turns.contest import Contest, Verdict
+
+if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.kernels.problem import Problem
+    from tilewright.tuner.pytorch.plans import Tally
+    from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
+    from tilewright.tuner.runtime.choice import Choice
+    from tilewright.tuner.runtime.first_use.first_use import FirstUse
+    from tilewright.tuner.runtime.launcher import Launcher
+
+
+class Asked(NamedTuple):
+    """A problem, its device and the launcher for it. `in_tf32`: PyTorch's own call computes it in TF32."""
+
+    operator: str
+    launcher: Launcher | AnySizeLauncher
+    problem: Problem
+    device: str
+    in_tf32: bool = False
+
+    @property
+    def choice(self) -> Choice:
+        """The configuration, with the times at this size."""
+        return self.launcher.choice_for(self.problem, self.device)
+
+    @property
+    def first_use(self) -> FirstUse | None:
+        """The check of the choice; None where none is needed, or the launcher does it by itself."""
+        return self.launcher.first_use(self.problem, self.device, self.choice)
+
+    @property
+    def range(self) -> Hashable:
+        """What its first calls have alike with those of other sizes."""
+        return self.operator, self.device, self.launcher.range_of(self.problem, self.device)
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the records' time of the library is that of PyTorch's call: not of FP32 where that is TF32."""
+        return not self.in_tf32 or self.problem.options.get("accuracy") == "tf32"
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the first calls decide, on a GPU: not where both were measured here, or somebody named the choice."""
+        return turns.has_events(self.device) and self.launcher.takes_turns(self.choice, is_beside=self.is_beside)
+
+    @property
+    def prefers_ours(self) -> bool:
+        """Whether the records say that ours is faster than PyTorch's call, which turns may correct."""
+        return not self.choice.is_behind and self.is_beside
+
+    def of_rows(self, rows: int) -> Asked:
+        """The same of another size along the axis that the launcher leaves open."""
+        axis = getattr(self.launcher, "family").axis  # noqa: B009 - only a launcher of every size is asked
+        return self._replace(problem=self.problem.with_size(axis, rows))
+
+    def contest(self) -> Contest:
+        """The turns of its range, of whose verdict the service is told."""
+        from tilewright.tuner.pytorch.plans import PROCESS, runtime  # noqa: PLC0415 - which knows of `Use`
+
+        choice = self.choice
+        told = partial(runtime().claim_times, self.launcher.kernel, self.problem, self.device, choice)
+        return PROCESS.contests.of(self.range, prefers_ours=self.prefers_ours, told=told)
+
+    def note(self, verdict: Verdict, tally: Tally) -> str:
+        """Keeps the verdict's times for this size; what they say, in words."""
+        if verdict.ours is None or verdict.library is None:
+            return "the calls were host-bound: too few could be timed"
+        expected_ms = self.choice.time_ms or 1.0
+        tally.ours_ms, tally.pytorch_ms = verdict.ours * expected_ms, verdict.library * expected_ms
+        return f"ours {tally.ours_ms:.4g} ms, PyTorch's {tally.pytorch_ms:.4g} ms, {verdict.calls} calls each"

@@ -1,0 +1,124 @@
+"""The first calls of a launcher: the library's own call and ours take turns where nobody has measured both here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.memory.workspaces import capture_id
+from tilewright.tuner.turns import turns
+from tilewright.tuner.turns.contest import Verdict
+from tilewright.tuner.turns.opponents import Opponent, opponent
+from tilewright.tuner.turns.turns import Run, Search, Turns, held
+
+ANY_SIZE = -1
+"""In place of a size where a launcher has only one."""
+
+
+class Launches(Protocol):
+    """A launcher, of one problem or of every size of an axis."""
+
+    kernel: Kernel
+
+    def posed(self, *arrays: Any) -> tuple[Problem, str]:
+        """The problem that such arrays pose, and their device, resolved."""
+
+    def choice_for(self, problem: Problem, device: str) -> Choice:
+        """The configuration for it."""
+
+    def is_known(self, problem: Problem, device: str) -> bool:
+        """Whether `choice_for` is quick."""
+
+    def look_for(self, problem: Problem, device: str) -> None:
+        """Finds what `choice_for` returns then."""
+
+    def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
+        """What a thread does to have it ready; None where it is."""
+
+    def range_of(self, problem: Problem, device: str) -> Hashable:
+        """What the problems have alike whose first calls decide together."""
+
+    def takes_turns(self, choice: Choice) -> bool:
+        """Whether the first calls decide between the choice and a library's call."""
+
+
+def first_calls(
+    launcher: Launches, choices: Chooses, stated: Problem, arrays: Sequence[Any], device: str
+) -> FirstCalls | None:
+    """Those of arrays that lie so; None where nothing is decided by calls, or nobody knows a library's."""
+    if not turns.has_events(device) or not choices.checks_first_use:
+        return None
+    defaults = {one.name: one.default for one in launcher.kernel.options}
+    found = opponent(stated, defaults, arrays)
+    return None if found is None else FirstCalls(launcher, choices, found)
+
+
+class FirstCalls:
+    """Who computes, by size, on arrays that otherwise lie alike."""
+
+    def __init__(self, launcher: Launches, choices: Chooses, library: Opponent) -> None:
+        self._launcher, self._choices, self._opponent = launcher, choices, library
+        self._runs: dict[int, Run] = {}
+
+    def __call__(
+        self, size: int, arrays: Sequence[Any], scalars: tuple[float, ...], stream: int, ours: Callable[[], object]
+    ) -> None:
+        """Launches ours, or has the library compute; raises what ours does."""
+        if not self._opponent.fits(arrays, scalars):
+            ours()
+            return
+        run = self._runs.get(size) or self._begun(size, arrays)
+        if run is _ours or not capture_id(stream):
+            run((arrays, scalars, ours))
+            return
+        with held():
+            run((arrays, scalars, ours))
+
+    def is_ours(self, size: int) -> bool:
+        """Whether that is decided, once for all."""
+        return self._runs.get(size) is _ours
+
+    def _begun(self, size: int, arrays: Sequence[Any]) -> Run:
+        problem, device = self._launcher.posed(*arrays)
+        decide = partial(self._decided, size, problem, device)
+        if self._launcher.is_known(problem, device):
+            return decide(arrays, None)
+        find = partial(self._launcher.look_for, problem, device)
+        run = self._runs[size] = Search(find, self._library, decide)
+        return run
+
+    def _decided(self, size: int, problem: Problem, device: str, _given: Sequence[Any], error: Exception | None) -> Run:
+        """What runs from now on; what was not found ours says, or has a default for."""
+        self._runs[size] = _ours
+        choice = None if error else self._launcher.choice_for(problem, device)
+        if choice is None or not self._launcher.takes_turns(choice):
+            return _ours
+        library, kernel, range_of = self._opponent.name, self._launcher.kernel, self._launcher.range_of(problem, device)
+        told = partial(self._choices.claim_times, kernel, problem, device, choice)
+        contest = self._choices.contests.of((library, device, range_of), prefers_ours=not choice.is_behind, told=told)
+
+        def decided(verdict: Verdict) -> None:
+            self._runs[size] = _ours if verdict.is_ours else self._library
+
+        run = self._runs[size] = Turns(
+            _ours,
+            self._library,
+            contest,
+            load=self._launcher.loading_of(problem, device),
+            decided=decided,
+            event=self._opponent.event,
+            expected_ms=choice.time_ms or 1.0,
+        )
+        return run
+
+    def _library(self, given: Sequence[Any]) -> None:
+        self._opponent.call(given[0], given[1])
+
+
+def _ours(given: Sequence[Any]) -> None:
+    given[2]()
