@@ -17,6 +17,12 @@ from tilewright.tuner.turns.contest import MOST_CALLS
 
 pytestmark = pytest.mark.gpu
 
+
+@pytest.fixture(autouse=True)
+def no_turns():
+    """Calls take turns here."""
+
+
 SLEEP_CYCLES = 4_000_000
 """About 2 ms, in which the host enqueues the calls of a round."""
 

@@ -14,7 +14,7 @@ from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.requests import BudgetRequest, ClaimRequest, JobRequest
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.runtime.service import ApiCalls
+from tilewright.tuner.runtime.service import ApiCalls, SeenTimes
 
 ROW_SUM = Path(__file__).parents[2] / "faults" / "row_sum"
 SHAPE, NEAR = {"m": 37, "n": 300}, {"m": 40, "n": 320}
@@ -139,3 +139,12 @@ def test_what_a_worker_confirms_is_served_no_more_and_what_it_refutes_stays(flee
     assert best(SHAPE).variant == "good"
     assert client.report_claim(honest).id == refuted.id  # a repetition occupies no device
     assert [one.state for one in client.claims(state="confirmed").items] == ["confirmed"] * 2
+
+    # What first calls took, as the launcher tells it: the problem is measured, and nothing withdrawn.
+    other = kernel.problem({"m": 50, "n": 310})
+    good = Configuration.of(after.variant, after.configuration)
+    told = api.claim(kernel, other, model, "host", good, "in words", times=SeenTimes(1.0, 0.5, 10))
+    measured = settled(told["id"])
+    assert (measured.state, measured.found, measured.times.library_ms) == ("measured", None, 0.5)
+    assert not client.job(measured.job_id).verifies
+    assert fleet.until(lambda: (now := best({"m": 50, "n": 310})).match == "exact" and now)

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
+from tilewright.tuner.pytorch import warm  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.call import entry  # noqa: E402
 
@@ -49,6 +50,23 @@ def test_the_short_way_is_as_many_calls_of_python_as_there_are_things_to_do(laye
     own = [one for one in ours if one not in {*theirs, "is_scripting"}]  # which PyTorch's is_compiling may ask
     until_launch = own[: own.index("call") + 1]
     assert until_launch == ["is_compiling", "run", "era", "is_watched_in_eager_mode", "call"]
+
+
+def test_the_short_way_ends_where_the_program_allows_another_precision(monkeypatch):
+    """What was faster than PyTorch's FP32 need not be faster than its TF32; seen as on a GPU."""
+    monkeypatch.setattr(warm, "may_be_tf32", lambda _tensor: True)
+    model = nn.Sequential(nn.Linear(8, 8)).eval()
+    installed.install(model, [installed.Replacement(entry(X), ("0",))], with_gradients=False)
+    model(X)
+    layer, before = model[0], torch.get_float32_matmul_precision()
+    parameters = list(layer.parameters())
+    assert layer._tilewright.warm.run(X, parameters) is not None
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert layer._tilewright.warm.run(X, parameters) is None
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert layer._tilewright.warm.run(X, parameters) is not None
 
 
 def test_the_short_way_computes_what_the_layer_does_with_each_input(layer):

@@ -14,7 +14,7 @@ from tilewright.tuner.runtime.memory.workspaces import capture_id
 from tilewright.tuner.turns import turns
 from tilewright.tuner.turns.contest import Verdict
 from tilewright.tuner.turns.opponents import Opponent, opponent
-from tilewright.tuner.turns.turns import Run, Search, Turns, held
+from tilewright.tuner.turns.turns import Run, Turns, held
 
 ANY_SIZE = -1
 """In place of a size where a launcher has only one."""
@@ -30,12 +30,6 @@ class Launches(Protocol):
 
     def choice_for(self, problem: Problem, device: str) -> Choice:
         """The configuration for it."""
-
-    def is_known(self, problem: Problem, device: str) -> bool:
-        """Whether `choice_for` is quick."""
-
-    def look_for(self, problem: Problem, device: str) -> None:
-        """Finds what `choice_for` returns then."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
         """What a thread does to have it ready; None where it is."""
@@ -72,7 +66,7 @@ class FirstCalls:
         if not self._opponent.fits(arrays, scalars):
             ours()
             return
-        run = self._runs.get(size) or self._begun(size, arrays)
+        run = self._runs.get(size) or self._begun(size, *self._launcher.posed(*arrays))
         if run is _ours or not capture_id(stream):
             run((arrays, scalars, ours))
             return
@@ -83,20 +77,11 @@ class FirstCalls:
         """Whether that is decided, once for all."""
         return self._runs.get(size) is _ours
 
-    def _begun(self, size: int, arrays: Sequence[Any]) -> Run:
-        problem, device = self._launcher.posed(*arrays)
-        decide = partial(self._decided, size, problem, device)
-        if self._launcher.is_known(problem, device):
-            return decide(arrays, None)
-        find = partial(self._launcher.look_for, problem, device)
-        run = self._runs[size] = Search(find, self._library, decide)
-        return run
-
-    def _decided(self, size: int, problem: Problem, device: str, _given: Sequence[Any], error: Exception | None) -> Run:
-        """What runs from now on; what was not found ours says, or has a default for."""
+    def _begun(self, size: int, problem: Problem, device: str) -> Run:
+        """What runs from now on; the configuration is found by who calls, as that may warn or raise."""
         self._runs[size] = _ours
-        choice = None if error else self._launcher.choice_for(problem, device)
-        if choice is None or not self._launcher.takes_turns(choice):
+        choice = self._launcher.choice_for(problem, device)
+        if not self._launcher.takes_turns(choice):
             return _ours
         library, kernel, range_of = self._opponent.name, self._launcher.kernel, self._launcher.range_of(problem, device)
         told = partial(self._choices.claim_times, kernel, problem, device, choice)
