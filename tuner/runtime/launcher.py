@@ -18,7 +18,7 @@ from tilewright.tuner.runtime.contexts import current_ordinal
 from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
-from tilewright.tuner.runtime.first_use.first_calls import ANY_SIZE, FirstCalls, first_calls
+from tilewright.tuner.runtime.first_use.first_calls import ONE_SIZE, FirstCalls, first_calls
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
 from tilewright.tuner.runtime.packed import PackedOperand
 from tilewright.tuner.runtime.views import READERS, Reader
@@ -129,8 +129,8 @@ class Launcher:
             plan.launch(tuple(addresses), scalars, handle, plan.ordinal)
         else:
             given = tuple(addresses), scalars, handle, plan.ordinal
-            first(ANY_SIZE, arrays, scalars, handle, lambda: plan.launch(*given))
-            plan.first = None if first.is_ours(ANY_SIZE) else first
+            first(ONE_SIZE, arrays, scalars, handle, lambda: plan.launch(*given))
+            plan.first = None if first.is_ours(ONE_SIZE) else first
         return self._written(arrays)
 
     def scalars(self, **numbers: float) -> tuple[float, ...]:

@@ -71,7 +71,7 @@ class Turns:
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
         """The result by whom the range's turns or the records say, or who calls."""
-        return self.ours(arguments) if self._contest.is_for_ours or _HELD.ours else self._library(arguments)
+        return self.ours(arguments) if self._contest.is_for_ours or wants_ours() else self._library(arguments)
 
 
 class Search:
@@ -136,6 +136,11 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
         """As before."""
         _HELD.count -= 1
         _HELD.ours -= self._ours
+
+
+def wants_ours() -> bool:
+    """Whether the caller in this thread has decided for ours."""
+    return _HELD.ours > 0
 
 
 def has_events(device: str) -> bool:

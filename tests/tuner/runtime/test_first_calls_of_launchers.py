@@ -17,6 +17,7 @@ from tilewright.tuner.runtime.choice import Choice  # noqa: E402
 from tilewright.tuner.runtime.first_use import first_calls  # noqa: E402
 from tilewright.tuner.runtime.host import HostLaunches, host_place  # noqa: E402
 from tilewright.tuner.runtime.service import Service  # noqa: E402
+from tilewright.tuner.turns import turns  # noqa: E402
 from tilewright.tuner.turns.contest import MOST_CALLS  # noqa: E402
 
 GEMM = catalogue().get("gemm")
@@ -155,6 +156,8 @@ def test_what_the_library_does_not_compute_as_asked_stays_ours(answered, slowed,
     with torch.enable_grad():
         launch(a.requires_grad_(), b, c)  # a forward that is recorded
     launch(*operands(), stream=0)  # on a stream of the caller's
+    with turns.held(ours=True):  # an operator, which has decided
+        launch(*operands())
     with torch.no_grad():
         a, b, c = (one.numpy() for one in operands())
         launch(a, b, c)

@@ -59,6 +59,9 @@ class Families:
     def ranges(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges:
         """The configurations of the family on a device model; looked for once."""
         key = family.hash, place.slug
+        kept = self._kept.get(key)
+        if kept is not None:  # without the lock, under which others are predicted for seconds
+            return kept.ranges
         with self._lock:
             if key not in self._kept:
                 found = self._pinned.get(key) or self._table(kernel, family, place)

@@ -16,7 +16,7 @@ from tilewright.tuner.turns.contest import Verdict
 from tilewright.tuner.turns.opponents import Opponent, opponent
 from tilewright.tuner.turns.turns import Run, Turns, held
 
-ANY_SIZE = -1
+ONE_SIZE = -1
 """In place of a size where a launcher has only one."""
 
 
@@ -63,7 +63,7 @@ class FirstCalls:
         self, size: int, arrays: Sequence[Any], scalars: tuple[float, ...], stream: int, ours: Callable[[], object]
     ) -> None:
         """Launches ours, or has the library compute; raises what ours does."""
-        if not self._opponent.fits(arrays, scalars):
+        if turns.wants_ours() or not self._opponent.fits(arrays, scalars):
             ours()
             return
         run = self._runs.get(size) or self._begun(size, *self._launcher.posed(*arrays))
