@@ -259,7 +259,7 @@ class Sources:
             choice = self._known(kernel, problem, place)
             is_of_one_size = choice is not None and choice.match in {"exact", "range"}
             return choice and replace(choice, match="nearest" if is_of_one_size else choice.match, cubin=None)
-        return self.predicted(kernel, problem, place)
+        return self.predicted(kernel, problem, place) or self._of_fp32(kernel, problem, place, None)
 
     def _warn_untuned(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
         missing = f"no result for some sizes of {family_words(kernel, family)} on {place.slug}"
@@ -356,7 +356,8 @@ def _in_fp32(kernel: Kernel, problem: Problem) -> Problem:
     """The problem, with all bits where its accuracy may be TF32's."""
     if problem.options.get("accuracy") != "tf32":
         return problem
-    return kernel.problem(problem.stated_shape, problem.dtype, {**problem.options, "accuracy": "fp32"})
+    exact = kernel.problem(problem.stated_shape, problem.dtype, {**problem.options, "accuracy": "fp32"})
+    return kernel.with_size_at_launch(exact, problem.at_launch) if problem.at_launch else exact
 
 
 def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:

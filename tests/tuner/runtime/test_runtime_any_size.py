@@ -56,14 +56,17 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
         assert launched(launch, normal(m, K), b) < 1e-4
 
 
+@pytest.mark.parametrize("accuracy", ["fp32", "tf32"])
 def test_a_range_whose_own_prediction_fails_at_an_end_gets_the_nearest_that_does_not(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, accuracy: str
 ) -> None:
+    """Of TF32 nothing ships: it has those of FP32's that compute it, expected to be slower than the library's TF32."""
     place = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
     runtime, linear = Runtime(answers=AnswerCache(tmp_path / "answers")), catalogue().get("linear")
-    family = Family.of(linear, {"m": (1, 8192), "n": 3072, "k": 768}, "float32")
+    family = Family.of(linear, {"m": (1, 8192), "n": 3072, "k": 768}, "float32", {"accuracy": accuracy})
     found = runtime.families.ranges(linear, family, place)
     assert {one.choice.match for one in found.ranges} == {"predicted"}
+    assert {found.choice(size).is_behind for size in (64, 700)} == {accuracy == "tf32"}
     assert not recwarn.list
     for low, one in zip((1, *(each.high + 1 for each in found.ranges)), found.ranges, strict=False):
         assert is_sound_within(linear, family, place, one.choice, low, one.high)
