@@ -15,6 +15,7 @@ from torch import Tensor
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.asked import Asked
+from tilewright.tuner.pytorch.decided_rows import of_decided_rows
 from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Tally, Use, runtime
 from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, TunedCall, on_device_of, place_of
@@ -118,43 +119,8 @@ class Plans:
             return None
         runs = ours.direct_of_rows(arguments)
         rows = arguments[0].numel() // arguments[0].shape[-1]
-        return None if runs is None else self._of_decided_rows(runs, ours, arguments, {rows: True} if is_timed else {})
-
-    def _of_decided_rows(
-        self,
-        runs: Callable[[Tensor, int], Any],
-        ours: TunedCall,
-        arguments: Sequence[Any],
-        by_rows: dict[int, bool],
-    ) -> Callable[[Tensor], Any]:
-        """The same where ours runs, PyTorch's call where that does, and None where the next calls decide.
-
-        `by_rows`: whether ours does.
-        """
-        length, rest, tally = arguments[0].shape[-1], arguments[1:], ours.tally
-
-        def call(x: Tensor) -> Any:
-            rows = x.numel() // length
-            is_ours = by_rows.get(rows)
-            if is_ours is None:
-                is_ours = self._is_ours(ours, rows, by_rows) if rows else None
-            if is_ours is None:
-                return None
-            if is_ours:
-                return runs(x, rows)
-            tally.pytorch += 1
-            return self._pytorch(x, *rest)
-
-        return call
-
-    def _is_ours(self, ours: TunedCall, rows: int, by_rows: dict[int, bool]) -> bool | None:
-        """Whether ours serves that number of rows, which is noted where it is certain; None while turns are taken."""
-        asked = ours.asked.of_rows(rows)
-        verdict = PROCESS.contests.verdict(asked.range)
-        if verdict is None and asked.takes_turns:
-            return None if may_take_turns() else asked.prefers_ours
-        by_rows[rows] = not asked.choice.is_behind if verdict is None else verdict.is_ours
-        return by_rows[rows]
+        by_rows = {rows: True} if is_timed else {}
+        return None if runs is None else of_decided_rows(runs, ours, self._pytorch, arguments, by_rows)
 
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
         """What a call that ran before does with another first argument that lies alike, the rest staying as it is.
@@ -182,7 +148,8 @@ class Plans:
         """The launcher and the configuration for this call; raises TunerError or KernelError if there are none."""
         output = self._result(*arguments)
         with on_device_of(_first(output)):
-            return self._found(output, arguments)
+            asked, posed = self._asked(output, arguments)
+            return Found(asked.launcher, posed, asked.choice)
 
     def _decided(self, key: Hashable, arguments: Sequence[Any], error: Exception | None = None) -> Run | None:
         """What calls of this layout run from now on, None for PyTorch's own; `error`: why nothing was found."""
@@ -283,10 +250,6 @@ class Plans:
 
     def _tally(self, key: Hashable) -> Tally:
         return PROCESS.tallies.setdefault((self._name, key), Tally())
-
-    def _found(self, output: Any, arguments: Sequence[Any]) -> Found:
-        asked, posed = self._asked(output, arguments)
-        return Found(asked.launcher, posed, asked.choice)
 
     def _asked(self, output: Any, arguments: Sequence[Any]) -> tuple[Asked, Posed]:
         """What the call asks of a launcher, and as arrays; raises TunerError or KernelError where no kernel has it."""
