@@ -142,10 +142,6 @@ bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with P
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/attention.py
 
-bench-network: ## The digits network in every way there is, on a GPU, with PyTorch in the environment; writes benchmarks/results
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/network.py
-
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
 	@"$(VENV)/bin/python" benchmarks/search.py $(if $(RECORDED),"$(RECORDED)") --repeats $(REPEATS) $(if $(RESUME),--resume)
