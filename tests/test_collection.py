@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 
 # What pytest-benchmark says when it is loaded beside xdist, which the settings turn into an error.
@@ -48,6 +46,8 @@ TOOLS = Path(__file__).parents[1] / "tools"
 
 
 def test_a_tool_tells_how_it_is_used():
-    told = subprocess.run([sys.executable, TOOLS / "screenshots.py", "--help"], capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [sys.executable, TOOLS / "screenshots.py", "--help"], capture_output=True, text=True, check=False
+    )
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("usage: ")
