@@ -122,7 +122,7 @@ bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside c
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/kernels.py $(if $(RESUME),--resume)
 
-bench-rate: ## Verified configurations per second, beside Kernel Tuner where it is installed; writes benchmarks/results
+bench-rate: ## Verified configurations per second; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
 
