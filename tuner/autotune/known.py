@@ -50,7 +50,7 @@ class KnownConfigs:
         import triton  # noqa: PLC0415 - it is loaded
 
         try:
-            place = _place_of(layout_of(next(value for value in named.values() if hasattr(value, "dtype"))))
+            place = _place_of(layout_of(next(value for value in named.values() if hasattr(value, "data_ptr"))))
             function = self._text()
         except (StopIteration, NotPosedError, TunerError):
             return None

@@ -26,8 +26,6 @@ def timed(launch, quantiles=None):
     del quantiles
     launch()
     time.sleep(0.5)
-    if os.environ.get("DIES_IN_SEARCH") == sys.argv[1]:
-        os._exit(9)
     timed.count += 1
     return [0.1 if timed.count % len(BLOCKS) == BLOCKS.index(PREFERRED) else 1.0] * 3
 

@@ -58,16 +58,30 @@ def test_two_cold_processes_make_one_search_and_launch_the_same(tmp_path, are_ra
         assert sorted(launches) == [3, 5]  # two launches of the search itself, and as many as the program says
 
 
-def test_a_process_that_dies_in_its_search_leaves_it_to_the_next(tmp_path):
-    pytest.importorskip("triton")
-    pytest.importorskip("torch")
-    dead = started(["32"], tmp_path, DIES_IN_SEARCH="32")
-    while not list(tmp_path.glob("answers/searched/*")):
-        time.sleep(0.05)
-    other = ended(started(["64"], tmp_path))
-    assert dead.communicate() == ("", None)
-    assert dead.returncode == 9
-    assert (other["timed"], other["chosen"]) == (4, [64, 64])
+DYING = """
+import os
+from tilewright.tuner.autotune.one_search import found_once
+
+def search():
+    print("begun", flush=True)
+    os.read(0, 1)
+    os._exit(9)
+
+found_once("scale", ("a", "b"), search)
+"""
+
+
+def test_a_process_that_dies_in_its_search_leaves_it_to_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", DYING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dying:
+        assert dying.stdout.readline() == b"begun\n"
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(found_once, "scale", ("a", "b"), lambda: "b")
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+            dying.communicate(b"x")
+            assert waiting.result(30) == "b"
+    assert dying.returncode == 9
 
 
 def test_an_answer_holds_for_a_day_for_the_programs_own_configurations(tmp_path, monkeypatch):
