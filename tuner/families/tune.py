@@ -20,6 +20,7 @@ from tilewright.tuner.families.cover import MOST_RANGES, NoCoverError, Span, cov
 from tilewright.tuner.families.limits import NO_HOOKS, FamilyBudget, FamilyHooks, FamilyStoppedError
 from tilewright.tuner.families.representative import MOST, behind, between, inside, spread
 from tilewright.tuner.families.table import Measured, Table
+from tilewright.tuner.library.names import without_algorithm
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.loop.tune import tune
@@ -140,7 +141,8 @@ class _Job:
             self.measured.times.setdefault(finalist.configuration, {})[size] = finalist.time_ms
         self.measured.barred.update(dropped.configuration for dropped in result.dropped)
         if result.library is not None:
-            self.measured.library_ms[size], self.measured.library = result.library.time_ms, result.library.name
+            self.measured.library_ms[size] = result.library.time_ms
+            self.measured.library = without_algorithm(result.library.name)
         leader = self.measured.ranked(size)
         told = f"{self.measured.times[leader[0]][size] * 1e3:.1f} us, {leader[0]}" if leader else "nothing was right"
         self.hooks.say(f"{self.family.axis}={size}: {told}")
@@ -236,7 +238,7 @@ class _Job:
         try:
             library = bench.library()
             if library is not None:
-                self.measured.library = bench.library_name()
+                self.measured.library = without_algorithm(bench.library_name() or "library")
                 l2 = self.kernel.l2_of(self.family.exact(size))
                 self.measured.library_ms[size] = sorted(bench.sample(library, l2, LIBRARY_SAMPLES))[
                     LIBRARY_SAMPLES // 2
