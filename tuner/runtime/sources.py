@@ -73,6 +73,7 @@ class Sources:
         self._predictions = AnswerCache(folder) if shipped_records else None
         self._pinned = dict(pinned or {})
         self._pinned_matches: dict[Problem, str] = {}
+        self._pinned_calls: dict[Problem, str] = {}
         self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self._choices: dict[tuple[Problem, str], Choice] = {}
@@ -172,15 +173,20 @@ class Sources:
             self._service.claim(use.kernel, use.problem, use.place, driver, use.choice.configuration, str(finding))
 
     def pin(
-        self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
+        self,
+        configurations: Mapping[Problem, Configuration],
+        matches: Mapping[Problem, str] | None = None,
+        calls: Mapping[Problem, str] | None = None,
     ) -> None:
         """Puts these configurations before every source from now on, for launchers that are asked for later.
 
         `matches`: of those that were not verified at their shape how they match it, so that they are checked at their
-        first use, and other sources are asked where they are wrong.
+        first use, and other sources are asked where they are wrong. `calls`: the library's, launched in their place.
         """
         with self._lock:
             self._pinned |= configurations
+            kept = {problem: call for problem, call in self._pinned_calls.items() if problem not in configurations}
+            self._pinned_calls = kept | dict(calls or {})
             gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
             self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
@@ -244,6 +250,8 @@ class Sources:
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice:
         if problem in self._pinned:
             pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
+            if problem in self._pinned_calls:
+                pinned = replace(pinned, library_faster=True, library_name=self._pinned_calls[problem])
             if match is None:
                 return pinned
             if not self._uses.is_withdrawn(kernel, problem, place, pinned):
