@@ -21,6 +21,7 @@ from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, Tu
 from tilewright.tuner.pytorch.turns import Run, Search, Turns, may_take_turns
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
+    from tilewright.kernels.problem import Problem
     from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
     from tilewright.tuner.runtime.choice import Choice
     from tilewright.tuner.runtime.launcher import Launcher
@@ -47,6 +48,30 @@ class Found(NamedTuple):
     launcher: Launcher | AnySizeLauncher
     posed: Posed
     choice: Choice
+
+
+class Launched(NamedTuple):
+    """What a launcher of one problem launches for a call: its configuration, or the library's `call` in its place.
+
+    `why_not`: why there is none where the library was faster. `use`: what has to be asked to have it verified.
+    """
+
+    launcher: Launcher
+    problem: Problem
+    device: str
+    call: str | None
+    why_not: str
+    use: Use | None
+
+    @classmethod
+    def of(cls, launcher: Launcher, posed: Posed, choice: Choice) -> Launched:
+        """That of a choice for this call."""
+        from tilewright.tuner.runtime.library_calls import call_of  # noqa: PLC0415 - see above
+
+        problem, device = launcher.posed(*posed.arrays)
+        first_use = launcher.first_use(problem, device, choice)
+        use = None if first_use is None else Use(first_use, launcher, problem, device)
+        return cls(launcher, problem, device, *call_of(problem, choice), use)
 
 
 class Plans:
@@ -148,22 +173,24 @@ class Plans:
             if not launcher.is_known(problem, device):
                 return self._search(key, arguments, partial(launcher.look_for, problem, device))
         choice = launcher.choice(*posed.arrays)
-        words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         tally = self._tally(key)
         tally.ours_ms, tally.pytorch_ms = choice.time_ms, choice.library_ms
         ours = TunedCall(launcher, [Output.of(one, place_of(arguments, one)) for one in outputs], self._pose, tally)
-        use: Use | None = None
-        if not isinstance(launcher, AnySizeLauncher):  # which checks each of its configurations itself
-            problem, device = launcher.posed(*posed.arrays)
-            first_use = launcher.first_use(problem, device, choice)
-            use = None if first_use is None else Use(first_use, launcher, problem, device)
-        if use is not None and outputs[0].is_cuda:
-            reason = f"takes turns with PyTorch's own call: {words}"
+        # A launcher of every size checks each of its configurations itself.
+        launched = None if isinstance(launcher, AnySizeLauncher) else Launched.of(launcher, posed, choice)
+        words, use = f"{choice.configuration} ({choice.match}, from {choice.origin})", launched and launched.use
+        called = f"{launched.call}, which was faster than {words}" if launched is not None and launched.call else ""
+        if called and choice.origin == "pinned":  # a lock names it
+            self._keep(key, arguments, "", called)
+            ready: Run | None = ours
+        elif launched is not None and (use is not None or called) and outputs[0].is_cuda:
+            reason = f"takes turns with PyTorch's own call: {called or words}"
             self._keep(key, arguments, "turns" if choice.is_behind else "", reason)
-            ready: Run | None = self._in_turns(key, ours, use, choice)
+            ready = self._in_turns(key, ours, launched, choice)
         elif choice.is_behind:
-            told = "was" if choice.is_measured else "is expected to be"
-            self._keep(key, arguments, "library_faster", f"the library {told} faster than {words}")
+            faster = "was" if choice.is_measured else "is expected to be"
+            why_not = f"; {launched.why_not}" if launched is not None and launched.why_not else ""
+            self._keep(key, arguments, "library_faster", f"the library {faster} faster than {words}{why_not}")
             return None
         else:
             self._keep(key, arguments, "", words)
@@ -177,12 +204,17 @@ class Plans:
         self._keep(key, arguments, "not_found_yet", "PyTorch's own call, until a configuration is found")
         return Search(find, self._as_pytorch(key), partial(self._decided, key))
 
-    def _in_turns(self, key: Hashable, ours: TunedCall, use: Use, choice: Choice) -> Turns:
-        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say."""
+    def _in_turns(self, key: Hashable, ours: TunedCall, launched: Launched, choice: Choice) -> Turns:
+        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say.
+
+        Of a call of the library the records say nothing beside PyTorch's, and its range is its problem alone.
+        """
         era, tally = PROCESS.era, self._tally(key)
-        expected_ms = choice.time_ms or 1.0
-        of_range = range_of(use.use.kernel, use.problem, choice.configuration) if choice.time_ms else key
-        contest = PROCESS.contests.of((self._name, use.device, of_range), prefers_ours=not choice.is_behind)
+        launcher, problem, device = launched[:3]
+        expected_ms = (choice.library_ms if launched.call else choice.time_ms) or 1.0
+        has_range = choice.time_ms is not None and not launched.call
+        of_range = range_of(launcher.kernel, problem, choice.configuration) if has_range else key
+        contest = PROCESS.contests.of((self._name, device, of_range), prefers_ours=not choice.is_behind)
 
         def decided(verdict: Verdict) -> None:
             if era != PROCESS.era:
@@ -199,7 +231,7 @@ class Plans:
                 is_ours=verdict.is_ours, reason=f"{reason}; {words}", fallback=fallback
             )
 
-        load = partial(use.launcher.load_for, use.problem, use.device)
+        load = partial(launcher.load_for, problem, device)
         return Turns(ours, self._as_pytorch(key), contest, load=load, decided=decided, expected_ms=expected_ms)
 
     def _as_pytorch(self, key: Hashable) -> Run:
