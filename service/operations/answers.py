@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from tilewright.kernels.family import is_open
+from tilewright.tuner.library.names import is_launched
 
 T = TypeVar("T")
 
@@ -90,7 +91,10 @@ class EnvironmentAnswer(Answer):
 
 
 class LibraryAnswer(Answer):
-    """The library's time in the same interleaved rounds; `faster`: use the library instead."""
+    """The library's time in the same interleaved rounds; `faster`: use the library instead.
+
+    A name that says version and algorithm is of a call that launchers then make by themselves.
+    """
 
     name: str
     time_ms: float
@@ -102,6 +106,11 @@ class LibraryAnswer(Answer):
         description="Expected from other shapes, not timed; `faster` then holds where a search would hardly gain on it "
         "either.",
     )
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether launchers make this call in place of the configuration, where this version is installed."""
+        return self.faster and not self.expected and is_launched(self.name)
 
 
 class BestAnswer(Answer):
