@@ -91,7 +91,8 @@ class LoadedLibrary(Loaded):
         """The first launch, in which the library may load code, also while a graph is captured."""
         self.enqueue = self._library.enqueue
         with allowed_while_capturing():
-            return self.enqueue(*arguments)
+            status: int = self.enqueue(*arguments)
+        return status
 
     def failure(self, status: int) -> Exception:
         """What a status of its launch means."""
