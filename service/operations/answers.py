@@ -11,7 +11,6 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from tilewright.kernels.family import is_open
-from tilewright.tuner.library.names import is_launched
 
 T = TypeVar("T")
 
@@ -91,10 +90,7 @@ class EnvironmentAnswer(Answer):
 
 
 class LibraryAnswer(Answer):
-    """The library's time in the same interleaved rounds; `faster`: use the library instead.
-
-    A name that says version and algorithm is of a call that launchers then make by themselves.
-    """
+    """The library's time in the same interleaved rounds; `faster`: use the library instead."""
 
     name: str
     time_ms: float
@@ -106,11 +102,11 @@ class LibraryAnswer(Answer):
         description="Expected from other shapes, not timed; `faster` then holds where a search would hardly gain on it "
         "either.",
     )
-
-    @property
-    def is_launched(self) -> bool:
-        """Whether launchers make this call in place of the configuration, where this version is installed."""
-        return self.faster and not self.expected and is_launched(self.name)
+    launched: bool = Field(
+        default=False,
+        description="This call is the answer: launchers make it in place of the variant, which runs where another "
+        "version of the library is installed.",
+    )
 
 
 class BestAnswer(Answer):

@@ -211,6 +211,8 @@ class Plans:
         """
         era, tally = PROCESS.era, self._tally(key)
         launcher, problem, device = launched[:3]
+        if launched.call:
+            tally.ours_ms, tally.pytorch_ms = choice.library_ms, None
         expected_ms = (choice.library_ms if launched.call else choice.time_ms) or 1.0
         has_range = choice.time_ms is not None and not launched.call
         of_range = range_of(launcher.kernel, problem, choice.configuration) if has_range else key
