@@ -75,8 +75,10 @@ def why_not_here(name: str) -> str:
         here = version()
     except LibraryError as error:
         return str(error)
+    if f" ({ALGORITHM} " not in name:
+        return "its name does not say the algorithm; tune it again"
     if not is_launched(name):
-        return "its name does not say all that it does; tune it again"
+        return "it was not verified, or another kernel follows it"
     return "" if name.startswith(f"{CUBLASLT}{here} ") else f"cuBLASLt {here} is installed"
 
 

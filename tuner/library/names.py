@@ -11,9 +11,9 @@ ALGORITHM = "algorithm"
 
 def is_launched(name: str) -> bool:
     """Whether launchers make the call of this name, where this version of the library is installed."""
-    return name.startswith(OPENBLAS) or (
-        name.startswith(CUBLASLT) and f" ({ALGORITHM} " in name and name.endswith(")")  # else another kernel follows
-    )
+    if not name.endswith(")"):
+        return False  # another kernel follows, or it was not verified
+    return name.startswith(OPENBLAS) or (name.startswith(CUBLASLT) and f" ({ALGORITHM} " in name)
 
 
 def without_algorithm(name: str) -> str:

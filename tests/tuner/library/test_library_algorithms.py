@@ -9,6 +9,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.library import cublaslt
 from tilewright.tuner.library.cublas import LibraryError, fused_product
 from tilewright.tuner.library.names import is_launched
+from tilewright.tuner.loop.finals import NOT_VERIFIED
 
 LINEAR = catalogue().get("linear")
 SHAPE = {"m": 5, "n": 8, "k": 16}
@@ -40,7 +41,8 @@ def test_a_name_says_version_and_algorithm_and_is_of_one_algorithm_alone(library
     [
         ("cuBLASLt 13.0.0 (algorithm 66, tile 20, BF16)", "cuBLASLt 13.1.2 is installed"),
         ("cuBLASLt 13.1.2 (heuristic 3 of 8, BF16)", "tune it again"),
-        ("cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32) + bias and activation kernel", "tune it again"),
+        ("cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32) + bias and activation kernel", "another kernel follows it"),
+        (f"cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32){NOT_VERIFIED}", "it was not verified"),
     ],
 )
 def test_a_call_of_another_version_or_without_its_algorithm_is_not_made(library, name, reason):

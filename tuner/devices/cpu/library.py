@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.library.names import OPENBLAS
+from tilewright.tuner.library.names import OPENBLAS, is_launched
 from tilewright.tuner.outcome import Resources
 
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # cblas.h
@@ -55,11 +55,10 @@ def call_here(problem: Problem, scalars: Mapping[str, float], addresses: Mapping
 
 def why_not_here(name: str) -> str:
     """Why the call of that name cannot be made in this process; empty where it can."""
-    return (
-        ""
-        if _find_library() and name.startswith(f"{OPENBLAS}{_versions()} ")
-        else f"OpenBLAS {_versions()} is installed"
-    )
+    if not is_launched(name):
+        return "it was not verified"
+    is_here = _find_library() is not None and name.startswith(f"{OPENBLAS}{_versions()} ")
+    return "" if is_here else f"{OPENBLAS}{_versions()} is installed"
 
 
 def _computes(problem: Problem) -> bool:
