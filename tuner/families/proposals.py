@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.families.table import Measured
@@ -17,8 +17,8 @@ from tilewright.tuner.predict.tiles import Tiles
 Fits = Callable[[Configuration, int], bool]
 """Whether a configuration may be measured at a size."""
 
-PROPOSED = 3
-"""New configurations at each size."""
+PROPOSED, RESHAPED = 3, 2
+"""New configurations at each of the first sizes, and at each between them: those with tiles of another width."""
 
 
 def shipped_records(kernel: Kernel, family: Family, model: DeviceModel) -> list[Record]:
@@ -34,16 +34,38 @@ class Proposals:
     def __init__(self, kernel: Kernel, family: Family, model: DeviceModel, others: Sequence[Record]) -> None:
         self._kernel, self._family, self._limits, self._others = kernel, family, model.limits, others
         self._tiles = Tiles(kernel)
+        self._predictor = _fitted(kernel, model.limits, others, self._tiles)
         self._place = [name for name, _ in family.largest.axes].index(family.axis)
 
-    def at(self, sizes: Sequence[int], measured: Measured, fits: Fits) -> Mapping[int, list[Configuration]]:
-        """The configurations of the least expected times at each size, few, of those that fit it."""
-        predictor = self._fitted(measured)
-        if predictor is None:
-            return {size: [] for size in sizes}
-        return {
-            size: predictor.ranked(self._family.exact(size), partial(_fits, fits, size), PROPOSED) for size in sizes
-        }
+    def learn(self, measured: Measured) -> None:
+        """Fits to what is measured so far."""
+        by_size: dict[int, dict[Configuration, float]] = {}
+        for configuration, of_one in measured.times.items():
+            for size, time_ms in of_one.items():
+                by_size.setdefault(size, {})[configuration] = time_ms
+        failed = frozenset(measured.barred)
+        own = [Record(self._family.exact(size), times, {}, failed) for size, times in sorted(by_size.items())]
+        self._predictor = _fitted(self._kernel, self._limits, [*self._others, *own], self._tiles)
+
+    def at(self, size: int, fits: Fits) -> list[Configuration]:
+        """The configurations of the least expected times at that size, of those that fit it; none before `learn`."""
+        if self._predictor is None:
+            return []
+        return self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), PROPOSED)
+
+    def shaped(self, like: Sequence[Configuration], size: int, fits: Fits) -> list[Configuration]:
+        """What is like these but has tiles that fit the size: each as it is, and the most promising of other widths."""
+        own = dict.fromkeys(one for each in like for one in self.snug(each, size, fits))
+        if self._predictor is None:
+            return list(own)
+        others = dict.fromkeys(
+            one
+            for each in like
+            for other in self._resized(each, along=False)
+            for one in ([other] if fits(other, size) else []) + self.snug(other, size, fits)
+            if one not in own
+        )
+        return [*own, *self._predictor.best_of(self._family.exact(size), list(others), RESHAPED)]
 
     def snug(self, configuration: Configuration, size: int, fits: Fits) -> list[Configuration]:
         """The same with the least tiles along the open axis of which that size takes as many, or one fewer."""
@@ -58,17 +80,17 @@ class Proposals:
                 least[tiles] = other, one
         return [one for _, one in least.values()]
 
-    def _resized(self, configuration: Configuration) -> Iterator[Configuration]:
-        """What differs in one parameter that changes the tile."""
+    def _resized(self, configuration: Configuration, *, along: bool = True) -> Iterator[Configuration]:
+        """What differs in one parameter that changes the tile along the open axis, or along the others."""
         values = {p.name: p.values for p in self._kernel.variant(configuration.variant).parameters}
-        tile, _ = self._extent(configuration)
+        tile = self._extent(configuration)[not along]
         for name, value in configuration.items:
             changes = [
                 Configuration.of(configuration.variant, {**configuration.values, name: other})
                 for other in values.get(name, ())
                 if other != value
             ]
-            if changes and any(self._extent(one)[0] != tile for one in changes[:2]):
+            if changes and any(self._extent(one)[not along] != tile for one in changes[:2]):
                 yield from changes
 
     def _extent(self, configuration: Configuration) -> tuple[int, tuple[int, ...]]:
@@ -76,16 +98,6 @@ class Proposals:
         extents = self._tiles.extents(self._family.largest, configuration)
         return extents[self._place], (*extents[: self._place], *extents[self._place + 1 :])
 
-    def _fitted(self, measured: Measured) -> Predictor | None:
-        by_size: dict[int, dict[Configuration, float]] = {}
-        for configuration, of_one in measured.times.items():
-            for size, time_ms in of_one.items():
-                by_size.setdefault(size, {})[configuration] = time_ms
-        failed = frozenset(measured.barred)
-        own = [Record(self._family.exact(size), times, {}, failed) for size, times in sorted(by_size.items())]
-        records = [*self._others, *own]
-        return Predictor(self._kernel, self._limits, records) if enough(len(records)) else None
 
-
-def _fits(fits: Fits, size: int, configuration: Configuration) -> bool:
-    return fits(configuration, size)
+def _fitted(kernel: Kernel, limits: Limits, records: Sequence[Record], tiles: Tiles | None) -> Predictor | None:
+    return Predictor(kernel, limits, records, tiles=tiles) if enough(len(records)) else None

@@ -103,7 +103,8 @@ class _Job:
         if not len(space):
             return
         led = (c for other in reversed(on.sizes) for c in self._measured.ranked(other)[:2])
-        known = [*starts, *self._proposals.at([size], self._measured, on.fits)[size], *led]
+        self._proposals.learn(self._measured)
+        known = [*starts, *self._proposals.at(size, on.fits), *led]
         knowledge = Knowledge(starts=list(dict.fromkeys(c for c in known if c in space)))
         made: list[Trial] = []
         begun_s = time.monotonic()
@@ -139,16 +140,15 @@ class _Job:
 
     def predicted(self, sizes: Sequence[int], starts: Sequence[Configuration]) -> None:
         """Measures what is predicted for these sizes."""
-        found = self._proposals.at(sizes, self._measured, self._on.fits)
-        self._on.measure({size: [*starts, *found[size]] for size in sizes})
+        self._on.measure({size: [*starts, *self._proposals.at(size, self._on.fits)] for size in sizes})
 
     def explore(self, sizes: Sequence[int]) -> None:
         """Measures what leads at the neighbours of these sizes, and that with tiles that fit; else the default."""
+        self._proposals.learn(self._measured)
         wanted = {}
         for size in sizes:
             around, own = self.around(size), self._measured.ranked(size)[:1]
-            snug = (one for like in [*own, *around] for one in self._proposals.snug(like, size, self._on.fits))
-            wanted[size] = [*around, *snug]
+            wanted[size] = [*around, *self._proposals.shaped([*own, *around], size, self._on.fits)]
         self._on.measure(wanted)
         for size in sizes:
             if not self._measured.ranked(size):

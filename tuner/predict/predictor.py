@@ -252,6 +252,14 @@ class Predictor:
             expectations = self._search(problem, is_open, candidates)
         return sorted(expectations, key=lambda one: expectations[one][0])[:count]
 
+    def best_of(self, problem: Problem, configurations: Sequence[Configuration], count: int) -> list[Configuration]:
+        """At most `count` of these, those of the least expected times first."""
+        if not configurations:
+            return []
+        with one_thread():
+            expected = self._expected(problem, configurations, math.inf)
+        return sorted(expected, key=lambda one: expected[one][0])[:count]
+
     def nearest_first(self, problems: Sequence[Problem]) -> list[Problem]:
         """The problems by their distance to the nearest tuned one."""
         return sorted(problems, key=lambda problem: float(self._distances(problem).min()))

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.installation.functions import ForwardWithFunctions
 from tilewright.tuner.pytorch.acceleration.installation.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.installation.quantised import (
     QuantisedLayers,
@@ -27,8 +27,8 @@ from tilewright.tuner.pytorch.acceleration.installation.shared import (
     part,
     turn,
 )
-from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries, entry, opened
-from tilewright.tuner.pytorch.acceleration.recognition.calls import MODULES, NAMES, call_of, foreign, of_turned_layer
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entry, opened
+from tilewright.tuner.pytorch.acceleration.recognition.calls import MODULES, foreign, of_turned_layer
 from tilewright.tuner.pytorch.warm import Warm
 
 SHARED = "shared"
@@ -205,38 +205,6 @@ class ForeignForward:
             if found is None:
                 found = self._replaced.result(self._module, given[0], self._make)
         return type(self._module).forward(self._module, *given, **named) if found is None else found
-
-
-class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
-    """Runs our operators in the place of functions, with the arguments that were accepted."""
-
-    def __init__(self, accepted: Mapping[str, Accepted]) -> None:
-        super().__init__()
-        self._accepted = {function: accepted[name] for function, name in NAMES.items() if name in accepted}
-
-    def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
-        """The function's result."""
-        named = named or {}
-        accepted = self._accepted.get(function)
-        if accepted is not None:
-            call = call_of(function, arguments, named)
-            if call is not None and call.is_plain and accepted.takes(entries(call)):
-                return call.run()
-        return function(*arguments, **named)
-
-
-class ForwardWithFunctions:
-    """A model's `forward`, in which functions are replaced. `before`: the instance's own, None where it had none."""
-
-    def __init__(self, model: nn.Module, accepted: Mapping[str, Accepted]) -> None:
-        self.before = vars(model).get("forward")
-        self._forward = model.forward
-        self._calls = _FunctionCalls(accepted)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """The model's result."""
-        with self._calls:
-            return self._forward(*arguments, **named)
 
 
 @dataclass
