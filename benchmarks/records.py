@@ -7,6 +7,7 @@ some seconds that begins with the winners of the problems before it. What was me
 every problem, so that a second run goes on. In the end the records are written to tuner/predict/shipped/DEVICE.json.gz
 (or --out), in place of older ones of the same problems that this script made; the others in that file stay.
 `--work FOLDER --minutes 0` only writes them, without a GPU.
+"""
 
 from __future__ import annotations
 
