@@ -5,18 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from tilewright.tuner.pytorch.acceleration.installation.accepted import Accepted
 from tilewright.tuner.pytorch.acceleration.recognition.call import entries
 from tilewright.tuner.pytorch.acceleration.recognition.calls import NAMES, call_of
-
-if TYPE_CHECKING:
-    from tilewright.tuner.pytorch.acceleration.installation.installed import Accepted
 
 _ATTENTION = functional.scaled_dot_product_attention
 """The function that models spend time in. PyTorch's module is asked for it at each call, which costs nothing; a mode

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.installation.accepted import Accepted, accepted_inputs
 from tilewright.tuner.pytorch.acceleration.installation.functions import ForwardWithFunctions
 from tilewright.tuner.pytorch.acceleration.installation.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.installation.quantised import (
@@ -50,46 +51,6 @@ class Replacement:
     fusion: str = ""
     weights: str = ""
     any_rows: bool = False
-
-
-class Accepted:
-    """The inputs with which our operator runs; with any other PyTorch's own does.
-
-    `open_keys`: those of inputs that may have any number of rows. `with_gradients`: it was judged with gradients
-    recorded, and so runs then too.
-    """
-
-    def __init__(
-        self,
-        eager: frozenset[Hashable],
-        compiled: frozenset[Hashable],
-        open_keys: frozenset[Hashable] = frozenset(),
-        *,
-        with_gradients: bool,
-    ) -> None:
-        self.eager, self.compiled, self.open_keys = eager, compiled, open_keys
-        self.with_gradients = with_gradients
-
-    def takes_any_rows_of(self, x: Tensor) -> bool:
-        """Whether inputs that have only another number of rows are ours too."""
-        return bool(self.open_keys) and opened(entry(x)) in self.open_keys
-
-    def takes(self, key: Hashable) -> bool:
-        """Whether a call with that entry is ours."""
-        if torch.is_grad_enabled() and not self.with_gradients:
-            return False
-        if torch.compiler.is_compiling():
-            return key in self.compiled
-        is_accepted = key in self.eager or (self.open_keys and opened(key) in self.open_keys)
-        return bool(is_accepted) and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001 - as in operator.py; there is no rule for vmap
-
-
-@cache
-def _accepted(
-    eager: frozenset[Hashable], compiled: frozenset[Hashable], open_keys: frozenset[Hashable], *, with_gradients: bool
-) -> Accepted:
-    """The same object for the same inputs: torch.compile makes code for an object."""
-    return Accepted(eager, compiled, open_keys, with_gradients=with_gradients)
 
 
 class Replaced:
@@ -215,7 +176,7 @@ class _Keys:
 
     def accepted(self, *, with_gradients: bool) -> Accepted:
         keys = frozenset(self.eager), frozenset(self.compiled), frozenset(self.any_rows)
-        return _accepted(*keys, with_gradients=with_gradients)
+        return accepted_inputs(*keys, with_gradients=with_gradients)
 
 
 def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: bool) -> None:
