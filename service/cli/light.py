@@ -135,8 +135,9 @@ def _print(answer: dict[str, Any]) -> None:
 def _library(library: dict[str, Any]) -> str | None:
     if not library.get("time_ms"):
         return None
-    advice = "; use the library here" if library.get("faster") else ""
-    return f"{library['time_ms']:.4g} ms{' expected' if library.get('expected') else ''}{advice}"
+    advice = "; launchers make this call" if library.get("launched") else "; use the library here"
+    time = f"{library.get('name', 'library')}: {library['time_ms']:.4g} ms"
+    return f"{time}{' expected' if library.get('expected') else ''}{advice if library.get('faster') else ''}"
 
 
 def _explained(document: dict[str, Any]) -> tuple[int, str]:

@@ -107,7 +107,8 @@ def _library(best: BestAnswer) -> str:
         verdict = "use the library here: it may well be faster" if library.faster else verdict
         return f"{library.name}: {milliseconds(library.time_ms)} expected, not timed; {verdict} ({library.speedup:.2f})"
     if library.faster:
-        verdict = f"use the library here: it is {1 / library.speedup:.2f} times as fast as this kernel"
+        advice = "launchers make this call" if library.launched else "use the library here"
+        verdict = f"{advice}: it is {1 / library.speedup:.2f} times as fast as this kernel"
     else:
         verdict = f"this kernel is {library.speedup:.2f} times as fast"
     return f"{library.name}: {milliseconds(library.time_ms)}; {verdict}"

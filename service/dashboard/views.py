@@ -115,7 +115,7 @@ def _verdict(result: ResultAnswer) -> str | None:
     name = result.library.name
     match result.against_library:
         case AgainstLibrary.BEHIND:
-            return f"{name} is faster: use it"
+            return f"{name} is faster: {'launchers make this call' if result.library.launched else 'use it'}"
         case AgainstLibrary.AHEAD:
             return f"ahead of {name}"
         case _:

@@ -102,6 +102,11 @@ class LibraryAnswer(Answer):
         description="Expected from other shapes, not timed; `faster` then holds where a search would hardly gain on it "
         "either.",
     )
+    launched: bool = Field(
+        default=False,
+        description="This call is the answer: launchers make it in place of the variant, which runs where another "
+        "version of the library is installed.",
+    )
 
 
 class BestAnswer(Answer):

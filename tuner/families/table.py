@@ -11,6 +11,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Environment
 from tilewright.tuner.families.cover import Span, Times, mean_loss, serving
+from tilewright.tuner.library.names import without_algorithm
 from tilewright.tuner.runtime.any_size.tables import FORMAT
 
 
@@ -58,7 +59,7 @@ class Table:
             "environment": asdict(self.environment),
             "ranges": [self._range(kernel, number) for number in range(len(self.spans))],
             "loss": {"mean": mean, "largest": largest},
-            "library": self.library,
+            "library": self.library and without_algorithm(self.library),
             "measured": [self._measured(size) for size in self.sizes],
             "trials": self.trials,
             "compilations": self.compilations,

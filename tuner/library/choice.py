@@ -10,7 +10,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import cudnn
-from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call, product_of
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, fused_product, has_call, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, WideWeights, has_narrow_weights, is_layer
 from tilewright.tuner.library.place import Addressed, LibraryPlace
@@ -24,6 +24,10 @@ matters."""
 
 STILL_IN = 1.25
 """A call whose first time is this many times the best's is not timed again."""
+
+
+LEVEL = 1.01
+"""So many times the least median is as fast: a few samples do not tell."""
 
 
 class TimesCalls(Protocol):
@@ -70,28 +74,35 @@ class Candidate:
 def fastest(bench: TimesCalls, candidates: Iterable[Candidate], l2: L2) -> Candidate | None:
     """The candidate of the least median time, of those that compute the right result; None where none does.
 
-    One that fails is left out; a failure that broke the context is raised.
+    One that can be made by its name goes before what is hardly faster. One that fails is left out; a failure that broke
+    the context is raised.
     """
-    right = [candidate for candidate in candidates if _enters(bench, candidate, l2)]
-    best_ms = min((candidate.times_ms[0] for candidate in right), default=0.0)
-    running = [candidate for candidate in right if candidate.times_ms[0] <= STILL_IN * best_ms]
+    timed = [candidate for candidate in candidates if _sampled(bench, candidate, l2, 2)]
+    running: list[Candidate] = []
+    for candidate in sorted(timed, key=lambda one: one.times_ms[0]):  # what is far behind is not verified
+        if running and candidate.times_ms[0] > STILL_IN * running[0].times_ms[0]:
+            break
+        if _is_right(bench, candidate):
+            running.append(candidate)
     for _ in range(ROUNDS if len(running) > 1 else 0):
         running = [candidate for candidate in running if _sampled(bench, candidate, l2, 1)]
-    return min(running, key=lambda candidate: statistics.median(candidate.times_ms), default=None)
+    ranked = sorted(running, key=lambda candidate: statistics.median(candidate.times_ms))
+    limit_ms = LEVEL * statistics.median(ranked[0].times_ms) if ranked else 0.0
+    named = (one for one in ranked if one.call.is_named and statistics.median(one.times_ms) <= limit_ms)
+    return next(named, ranked[0] if ranked else None)
 
 
-def _enters(bench: TimesCalls, candidate: Candidate, l2: L2) -> bool:
-    """Whether it is right, or nobody can tell; then it has a first time."""
+def _is_right(bench: TimesCalls, candidate: Candidate) -> bool:
+    """Whether it is, or nobody can tell."""
     if not candidate.call.is_comparable:
-        return _sampled(bench, candidate, l2, 2)
+        return True
     try:
         verification = bench.verify_timed(candidate.executable)
     except TrialFailure as failure:
         if failure.sticky:
             raise
         return False
-    is_right = verification.is_right or not speaks_for_library(verification)
-    return is_right and _sampled(bench, candidate, l2, 2)
+    return verification.is_right or not speaks_for_library(verification)
 
 
 def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> bool:
@@ -124,9 +135,7 @@ class CudaLibrary:
         self._convolves = bench.kernel.name == "conv2d"
         self._memory: Any = bench.device.allocate(cudnn.WORKSPACE_BYTES if self._convolves else WORKSPACE_BYTES)
         place = bench.device.stream.handle, int(self._memory)
-        self._libraries: list[Cublas | CublasLt | cudnn.Cudnn] = (
-            [cudnn.Cudnn(*place)] if self._convolves else [Cublas(*place), CublasLt(*place)]
-        )
+        self._libraries: list[Any] = [cudnn.Cudnn(*place)] if self._convolves else [Cublas(*place), CublasLt(*place)]
         self._weights: WideWeights | None = None  # made when the first call is
         self._choice: tuple[LibraryCall | None] | None = None
 
@@ -141,19 +150,21 @@ class CudaLibrary:
     def _calls(self) -> list[LibraryCall]:
         bench = self._bench
         kernel, problem, addresses = bench.kernel, bench.problem, bench.arrays.addresses
-        if problem.is_half and problem.options.get("activation", "none") not in {"none", "relu"}:
-            return []  # the library has the others only beside it, or by an approximation (gelu)
-        has_end = is_layer(kernel) and not problem.is_half
-        end = LayerEnd(bench.device, kernel, problem, addresses).after if has_end else lambda call: call
+        if self._convolves:
+            found: list[LibraryCall] = self._libraries[0].calls(
+                problem, addresses, LayerEnd(bench.device, kernel, problem, addresses).after
+            )
+            return found
         if has_narrow_weights(kernel.name):
             self._weights = self._weights or WideWeights(bench.device, kernel, problem, addresses)
-            addresses, end = addresses | {"W": self._weights.address}, self._weights.named
-        calls: list[LibraryCall] = []
-        for library in self._libraries:
-            if isinstance(library, cudnn.Cudnn):
-                calls += library.calls(problem, addresses, end)
-            else:
-                calls += map(end, library.calls(product_of(problem, addresses, bench.scalars)))
+            product = product_of(problem, addresses | {"W": self._weights.address}, bench.scalars)
+            return [self._weights.named(call) for library in self._libraries for call in library.calls(product)]
+        fused = fused_product(problem, addresses, bench.scalars)
+        calls = [] if fused is None else [call for library in self._libraries for call in library.calls(fused)]
+        if is_layer(kernel) and not problem.is_half:  # which would be rounded twice: what is not fused is no baseline
+            end = LayerEnd(bench.device, kernel, problem, addresses).after
+            product = product_of(problem, addresses, bench.scalars)
+            calls = [*(end(call) for library in self._libraries for call in library.calls(product)), *calls]
         return calls
 
     def fastest(self) -> LibraryCall | None:

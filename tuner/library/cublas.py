@@ -39,11 +39,13 @@ class LibraryCall:
     """One way in which the library computes a problem: its name, and what enqueues it.
 
     `is_comparable`: its result is what the kernel's should be. Else it is what one would do instead, and is timed only.
+    `is_named`: the name is enough to make the call in another process (`library/named.py`).
     """
 
     name: str
     enqueue: Callable[[], None]
     is_comparable: bool = True
+    is_named: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,18 @@ def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[s
     product = _PRODUCTS[problem.kernel](problem, pointers, scalars.get("alpha", 1.0), beta)
     is_tf32 = problem.options.get("accuracy") == "tf32" and problem.dtype == "float32"
     return replace(product, tf32=is_tf32, is_out_wide=problem.options.get("output") == "float32")
+
+
+def fused_product(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product | None:
+    """All that the kernel computes, as one product; None where the library has the end only beside it, or not exactly.
+
+    Its gelu is an approximation.
+    """
+    product = product_of(problem, pointers, scalars)
+    activation = problem.options.get("activation", "none")
+    if "b" not in pointers:
+        return product
+    return replace(product, bias=pointers["b"], relu=activation == "relu") if activation in {"none", "relu"} else None
 
 
 def has_call(kernel: str) -> bool:
@@ -295,18 +309,9 @@ def _layer_product(problem: Problem, pointers: Mapping[str, int], alpha: float, 
     return Product(problem.dtype, n, m, k, first, second, Operand(pointers["Y"], n, transposed=False), alpha, beta)
 
 
-def _linear_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
-    """The layer's product; in half types with its bias and activation."""
-    product = _layer_product(problem, pointers, alpha, beta)
-    if not problem.is_half:
-        return product
-    # A second kernel would round the sums to 16 bits twice: what cannot be fused is no baseline.
-    return replace(product, bias=pointers["b"], relu=problem.options["activation"] == "relu")
-
-
 _PRODUCTS: dict[str, Callable[[Problem, Mapping[str, int], float, float], Product]] = {
     "gemm": _gemm_product,
     "gemv": _gemv_product,
-    "linear": _linear_product,
+    "linear": _layer_product,
     "linear_quantized": _layer_product,
 }

@@ -108,4 +108,4 @@ class WideWeights:
     @staticmethod
     def named(call: LibraryCall) -> LibraryCall:
         """The call, which says what it multiplies with: its roundings are others than the kernel's."""
-        return replace(call, name=f"{call.name}, weights in 16 bits", is_comparable=False)
+        return replace(call, name=f"{call.name}, weights in 16 bits", is_comparable=False, is_named=False)

@@ -18,6 +18,10 @@ from tilewright.tuner.outcome import KindsPart
 log = logging.getLogger(__name__)
 
 
+NOT_VERIFIED = ", not verified"
+"""Behind the name of a call of the library that was wrong or could not be verified: it is no answer."""
+
+
 @dataclass(frozen=True)
 class Finalist:
     """A configuration of the last, interleaved round: the median of its rounds and the 95 % interval.
@@ -189,11 +193,15 @@ def _library_time(
     if ranked:
         _, interval = statistics.ratio_interval(library.rounds_ms, ranked[0].rounds_ms)
         faster = interval.high < 1
-    name, bound_ratio = None, None
+    name, bound_ratio, is_right = None, None, False
     try:
         name = once_more(bench.library_name)
         verification = once_more(verify_library_call, bench, library.executable, kinds)
         bound_ratio = None if verification is None else verification.bound_ratio
+        is_right = verification is None or verification.is_right
     except TrialFailure as failure:
         fallen.add(None, failure)
-    return LibraryTime(name or "library", library.time_ms, library.ci_ms, faster, bound_ratio)
+    name = name or "library"
+    return LibraryTime(
+        name if is_right else f"{name}{NOT_VERIFIED}", library.time_ms, library.ci_ms, faster, bound_ratio
+    )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.library.names import without_algorithm
 from tilewright.tuner.predict.features import Features, sizes_of, work_of
 from tilewright.tuner.predict.leads import Leads, mean_near
 from tilewright.tuner.predict.library import Left, LibraryFit, LibraryTime, LibraryTimes
@@ -270,7 +271,8 @@ class Predictor:
         if self._library is None:
             return None
         names = (record.library.name for i in order if (record := self._records[i]).library is not None)
-        return self._library.expected(problem, next(names), time_ms, caution / CAUTION, self._leads.near(distances))
+        name, near = without_algorithm(next(names)), self._leads.near(distances)
+        return self._library.expected(problem, name, time_ms, caution / CAUTION, near)
 
     def _search(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]

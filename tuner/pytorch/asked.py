@@ -33,19 +33,40 @@ class Asked(NamedTuple):
         return self.launcher.choice_for(self.problem, self.device)
 
     @property
+    def call(self) -> tuple[str | None, str]:
+        """The library's call that is launched in the configuration's place; None and why, where that was faster."""
+        from tilewright.tuner.runtime.library_calls import call_of  # noqa: PLC0415 - see above
+
+        is_of_one_size = getattr(self.launcher, "family", None) is None
+        return call_of(self.problem, self.choice) if is_of_one_size else (None, "")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a lock or a bundle names the choice."""
+        from tilewright.tuner.runtime.choice import NAMED  # noqa: PLC0415 - see above
+
+        return self.choice.origin in NAMED
+
+    @property
+    def expected_ms(self) -> float:
+        """What is expected of the launch at this size."""
+        return (self.choice.library_ms if self.call[0] else self.choice.time_ms) or 1.0
+
+    @property
     def first_use(self) -> FirstUse | None:
         """The check of the choice; None where none is needed, or the launcher does it by itself."""
         return self.launcher.first_use(self.problem, self.device, self.choice)
 
     @property
     def range(self) -> Hashable:
-        """What its first calls have alike with those of other sizes."""
-        return self.operator, self.device, self.launcher.range_of(self.problem, self.device)
+        """What its first calls have alike with those of other sizes; a call of the library has its problem alone."""
+        of_range = self.problem if self.call[0] else self.launcher.range_of(self.problem, self.device)
+        return self.operator, self.device, of_range
 
     @property
     def is_beside(self) -> bool:
-        """Whether the records' time of the library is that of PyTorch's call: not of FP32 where that is TF32."""
-        return not self.in_tf32 or self.problem.options.get("accuracy") == "tf32"
+        """Whether the records hold it against PyTorch's call: not FP32 where that is TF32, nor the library's calls."""
+        return not self.call[0] and (not self.in_tf32 or self.problem.options.get("accuracy") == "tf32")
 
     @property
     def takes_turns(self) -> bool:
@@ -64,16 +85,14 @@ class Asked(NamedTuple):
 
     def contest(self) -> Contest:
         """The turns of its range, of whose verdict the service is told."""
-        from tilewright.tuner.pytorch.plans import PROCESS, runtime  # noqa: PLC0415 - which knows of `Use`
+        from tilewright.tuner.pytorch.plans import PROCESS, runtime  # noqa: PLC0415 - see above
 
-        choice = self.choice
-        told = partial(runtime().claim_times, self.launcher.kernel, self.problem, self.device, choice)
+        told = partial(runtime().claim_times, self.launcher.kernel, self.problem, self.device, self.choice)
         return PROCESS.contests.of(self.range, prefers_ours=self.prefers_ours, told=told)
 
     def note(self, verdict: Verdict, tally: Tally) -> str:
         """Keeps the verdict's times for this size; what they say, in words."""
         if verdict.ours is None or verdict.library is None:
             return "the calls were host-bound: too few could be timed"
-        expected_ms = self.choice.time_ms or 1.0
-        tally.ours_ms, tally.pytorch_ms = verdict.ours * expected_ms, verdict.library * expected_ms
+        tally.ours_ms, tally.pytorch_ms = verdict.ours * self.expected_ms, verdict.library * self.expected_ms
         return f"ours {tally.ours_ms:.4g} ms, PyTorch's {tally.pytorch_ms:.4g} ms, {verdict.calls} calls each"

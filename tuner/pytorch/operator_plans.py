@@ -174,21 +174,22 @@ class Plans:
         asked, _ = self._asked(output, arguments)
         if may_search and not asked.launcher.is_known(asked.problem, asked.device):
             return self._search(key, arguments, partial(asked.launcher.look_for, asked.problem, asked.device))
-        choice, use = asked.choice, asked.first_use
+        choice, use, (call, why_not) = asked.choice, asked.first_use, asked.call
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
+        shown = f"{call}, which was faster than {words}" if call else words
         tally = self._tally(key)
         tally.ours_ms, tally.pytorch_ms = choice.time_ms, choice.library_ms
         ours = TunedCall(asked, [Output.of(one, place_of(arguments, one)) for one in outputs], self._pose, tally)
         ready: Run | None = ours
-        if asked.in_tf32 and asks_for_more(arguments):  # PyTorch's call would not compute that
-            self._keep(key, arguments, "", words)
+        if (asked.in_tf32 and asks_for_more(arguments)) or (call and asked.is_named):  # PyTorch's computes another
+            self._keep(key, arguments, "", shown)
         elif asked.takes_turns:
-            reason = f"takes turns with PyTorch's own call: {words}"
+            reason = f"takes turns with PyTorch's own call: {shown}"
             self._keep(key, arguments, "" if asked.prefers_ours else "turns", reason)
             ready = self._in_turns(key, ours)
         elif choice.is_behind and not self._was_faster(asked):
-            told = "was" if choice.is_measured else "is expected to be"
-            self._keep(key, arguments, "library_faster", f"the library {told} faster than {words}")
+            told, more = "was" if choice.is_measured else "is expected to be", f"; {why_not}" if why_not else ""
+            self._keep(key, arguments, "library_faster", f"the library {told} faster than {words}{more}")
             return None
         else:
             self._keep(key, arguments, "", words)
@@ -210,6 +211,8 @@ class Plans:
     def _in_turns(self, key: Hashable, ours: TunedCall) -> Turns:
         """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say."""
         era, tally, asked = PROCESS.era, self._tally(key), ours.asked
+        if asked.call[0]:  # of which the records say nothing beside PyTorch's
+            tally.ours_ms, tally.pytorch_ms = asked.choice.library_ms, None
 
         def decided(verdict: Verdict) -> None:
             if era != PROCESS.era:
@@ -228,7 +231,7 @@ class Plans:
             load=asked.launcher.loading_of(asked.problem, asked.device),
             decided=decided,
             event=partial(PytorchEvent, asked.device),
-            expected_ms=asked.choice.time_ms or 1.0,
+            expected_ms=asked.expected_ms,
         )
 
     def settle(self, problem: Problem, device: str, ours_ms: float, pytorch_ms: float) -> None:
@@ -236,8 +239,8 @@ class Plans:
         named = {**problem.stated_shape, **problem.options}
         launcher = runtime().operator_launcher(self._kernel, named, problem.dtype)
         asked = Asked(self._name, launcher, problem, device)
-        expected_ms = asked.choice.time_ms or 1.0
-        asked.contest().verdict = Verdict(is_ours=True, ours=ours_ms / expected_ms, library=pytorch_ms / expected_ms)
+        ours, pytorch = (time_ms / asked.expected_ms for time_ms in (ours_ms, pytorch_ms))
+        asked.contest().verdict = Verdict(is_ours=True, ours=ours, library=pytorch)
 
     def _as_pytorch(self, key: Hashable) -> Run:
         tally = self._tally(key)

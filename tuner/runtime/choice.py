@@ -38,8 +38,9 @@ class Choice:
 
     `origin`: pinned, bundle, cache, service, shipped or default. `match`: as in the answer. `library_faster`: NVIDIA's
     library was faster, or is expected to be where it was not measured (`is_measured`); None where nobody compared.
-    `library_ms`: its time, likewise. `cubin` only from a bundle whose signature was checked: everything else is
-    compiled here. `launch` comes with the cubin of a Triton kernel, `shared_cubin` where launches are compiled apart
+    `library_ms`: its time, likewise; `library_name`: its call, which launchers make where it was faster
+    (`library_calls.call_of`). `cubin` only from a bundle whose signature was checked: everything else is compiled here.
+    `launch` comes with the cubin of a Triton kernel, `shared_cubin` where launches are compiled apart
     (`Preparation.is_shared`).
     """
 
@@ -52,6 +53,7 @@ class Choice:
     shared_cubin: bytes = field(default=b"", repr=False)
     launch: CompiledLaunch | None = field(default=None, repr=False)
     library_ms: float | None = None
+    library_name: str | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -77,7 +79,7 @@ class Choice:
         if not isinstance(values, Mapping) or not isinstance(time_ms, int | float | None):
             raise TypeError("configuration or time_ms is missing or has the wrong type")
         told = library if isinstance(library, Mapping) else {}
-        library_ms = told.get("time_ms")
+        library_ms, library_name = told.get("time_ms"), told.get("name")
         return cls(
             Configuration.from_json({**values, "variant": facts.get("variant")}),
             origin,
@@ -85,6 +87,7 @@ class Choice:
             time_ms,
             bool(told["faster"]) if "faster" in told else None,
             library_ms=library_ms if isinstance(library_ms, int | float) else None,
+            library_name=library_name if isinstance(library_name, str) else None,
         )
 
 

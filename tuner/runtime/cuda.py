@@ -13,8 +13,9 @@ from operator import or_
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.devices.cuda.driver import DriverError, call, function
+from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.forks import ForkSafeLock
+from tilewright.tuner.library.cublas import LibraryError
 from tilewright.tuner.runtime.arguments import ALIGNMENT
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.contexts import (
@@ -33,11 +34,14 @@ from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
 from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.library_calls import LibraryArguments, LoadedLibrary, call_of, refuse
 from tilewright.tuner.runtime.loaded_kernel import LaunchArguments, LoadedKernel
 from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 
 _LEGACY = 0  # the default stream
+
+_Loaded = LoadedKernel | LoadedLibrary
 
 
 class CudaLaunches:
@@ -45,11 +49,10 @@ class CudaLaunches:
 
     def __init__(self, kernel: Kernel, problem: Problem, choices: Chooses, only: int | None = None) -> None:
         self._kernel, self._problem, self._choices, self._only = kernel, problem, choices, only
-        self._loaded: dict[int, LoadedKernel] = {}
-        self._trusted: dict[tuple[int, int], LoadedKernel] = {}
+        self._loaded: dict[int, _Loaded] = {}
+        self._trusted: dict[tuple[int, int], _Loaded] = {}
         self._lock = ForkSafeLock()
         self._ask_context, self._ask_memory = quick("cuCtxGetId"), quick("cuPointerGetAttribute")
-        self._enqueue = function("cuLaunchKernelEx")
 
     def launch(
         self,
@@ -106,8 +109,8 @@ class CudaLaunches:
 
     def _submit(
         self,
-        loaded: LoadedKernel,
-        words: LaunchArguments,
+        loaded: _Loaded,
+        words: LaunchArguments | LibraryArguments,
         addresses: tuple[int, ...],
         scalars: tuple[float, ...],
         stream: int,
@@ -139,7 +142,7 @@ class CudaLaunches:
 
     def _submit_anew(
         self,
-        loaded: LoadedKernel,
+        loaded: _Loaded,
         addresses: tuple[int, ...],
         scalars: tuple[float, ...],
         stream: int,
@@ -157,8 +160,8 @@ class CudaLaunches:
 
     def _enqueue_all(
         self,
-        loaded: LoadedKernel,
-        words: LaunchArguments,
+        loaded: _Loaded,
+        words: LaunchArguments | LibraryArguments,
         addresses: tuple[int, ...],
         scalars: tuple[float, ...],
         stream: int,
@@ -166,7 +169,7 @@ class CudaLaunches:
     ) -> None:
         if loaded.workspaces is not None:
             addresses = (*addresses, loaded.workspaces.address(stream))
-        if packed is not None and loaded.kept_bytes:
+        if packed is not None and isinstance(loaded, LoadedKernel) and loaded.kept_bytes:
             addresses = (*addresses, loaded.kept(packed, addresses, stream))
         if words.addresses != addresses:
             words.move(addresses)
@@ -175,11 +178,11 @@ class CudaLaunches:
         if loaded.constants:
             loaded.fill(addresses, stream)
         for step in words.steps:
-            status = self._enqueue(*step)
+            status = loaded.enqueue(*step)
             if status:
-                raise LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
+                raise LaunchError(f"{self._problem}: {loaded.failure(status)}")
 
-    def _stands(self, loaded: LoadedKernel) -> bool:
+    def _stands(self, loaded: _Loaded) -> bool:
         """Whether the configuration is right, now that the verdict is there; if not, it is not launched again."""
         check, loaded.check = loaded.check, None
         if check is None or check.settle():
@@ -204,7 +207,7 @@ class CudaLaunches:
         addresses = tuple(address if i == place else 0 for i in range(len(self._kernel.tensors)))
         if loaded.workspaces is not None:
             addresses = (*addresses, loaded.workspaces.address(stream))
-        if loaded.kept_bytes:
+        if isinstance(loaded, LoadedKernel) and loaded.kept_bytes:
             loaded.kept(packed, addresses, stream)
 
     def load(self, ordinal: int) -> None:
@@ -221,7 +224,7 @@ class CudaLaunches:
             while not self._is_verified(self.prepared()):
                 pass  # another one was loaded, which ends at the default
 
-    def _is_verified(self, loaded: LoadedKernel) -> bool:
+    def _is_verified(self, loaded: _Loaded) -> bool:
         """Whether the configuration may stay; what is wrong is not launched again."""
         check, use = loaded.check, loaded.use
         if check is not None and check.is_under_way:
@@ -234,7 +237,7 @@ class CudaLaunches:
         self._withdraw(use)
         return False
 
-    def _launch_copies(self, loaded: LoadedKernel, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
+    def _launch_copies(self, loaded: _Loaded, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
         """One launch on copies of the host's memory, in the declared order; the outputs are there when it returns."""
         with allowed_while_capturing():
             copies = [KeptMemory(one.nbytes) for one in memory]
@@ -250,7 +253,7 @@ class CudaLaunches:
                     size = ctypes.c_size_t(one.nbytes)
                     call("cuMemcpyDtoH_v2", ctypes.c_void_p(one.ctypes.data), ctypes.c_uint64(copy.address), size)
 
-    def prepared(self) -> LoadedKernel:
+    def prepared(self) -> _Loaded:
         """The kernel in the current context, loaded now where it is not yet."""
         mine = OF_THREAD.scratch
         self._ask_context(None, mine.context_id_at)
@@ -260,7 +263,10 @@ class CudaLaunches:
                 ordinal = launching_ordinal(self._only)
                 place = gpu_place(ordinal)
 
-                def load(choice: Choice) -> LoadedKernel:
+                def load(choice: Choice) -> _Loaded:
+                    called = self._called(choice, ordinal)
+                    if called is not None:
+                        return called
                     use = self._choices.first_use(self._kernel, self._problem, place, choice)
                     if use is not None:
                         use.listen(self._withdraw)
@@ -268,3 +274,14 @@ class CudaLaunches:
 
                 self._loaded[number] = self._choices.loaded(self._kernel, self._problem, place, load)
             return self._loaded[number]
+
+    def _called(self, choice: Choice, ordinal: int) -> LoadedLibrary | None:
+        """The library's call where it was faster and is here; what cannot be made ready is not tried again."""
+        name, _ = call_of(self._problem, choice)
+        if name is None:
+            return None
+        try:
+            return LoadedLibrary(self._kernel, self._problem, name, ordinal)
+        except (LibraryError, LaunchError) as error:
+            refuse(self._problem, name, error)
+            return None

@@ -15,6 +15,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.cpu.library import call_here
 from tilewright.tuner.errors import OwnFunctionError, TrialFailure
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.arguments import check_addresses
@@ -23,6 +24,7 @@ from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
+from tilewright.tuner.runtime.library_calls import call_of
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 from tilewright.tuner.runtime.memory.room import HOST, ROOM, NoRoomError, limit_bytes
 from tilewright.tuner.runtime.packed import PackedOperand
@@ -48,7 +50,7 @@ class HostLaunches:
         self._kernel, self._problem, self._choices = kernel, problem, choices
         self._lock = ForkSafeLock()
         self._use: FirstUse | None = None
-        self._function: HostFunction | None = None
+        self._function: _Loaded | None = None
         self._loaded()
 
     def launch(
@@ -97,7 +99,7 @@ class HostLaunches:
             self._withdraw(use)
 
     @staticmethod
-    def _launch_on(function: HostFunction, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
+    def _launch_on(function: _Loaded, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
         function.launch(tuple(one.ctypes.data for one in memory), scalars, 0, None)
 
     def _withdraw(self, use: FirstUse, _finding: Finding | None = None) -> None:
@@ -106,7 +108,7 @@ class HostLaunches:
             if self._use is use:
                 self._function = self._use = None
 
-    def _loaded(self, *, anew: bool = False) -> HostFunction:
+    def _loaded(self, *, anew: bool = False) -> _Loaded:
         with self._lock:
             if self._function is None or anew:
                 self._function, self._use = self._choices.loaded(
@@ -114,11 +116,28 @@ class HostLaunches:
                 )
             return self._function
 
-    def _with_use(self, choice: Choice) -> tuple[HostFunction, FirstUse | None]:
+    def _with_use(self, choice: Choice) -> tuple[_Loaded, FirstUse | None]:
+        if call_of(self._problem, choice)[0] is not None:
+            return HostLibrary(self._kernel, self._problem), None
         use = self._choices.first_use(self._kernel, self._problem, host_place(), choice)
         if use is not None:
             use.listen(self._withdraw)
         return HostFunction(self._kernel, self._problem, choice), use
+
+
+class HostLibrary:
+    """The library's call. A launch is over when it returns."""
+
+    def __init__(self, kernel: Kernel, problem: Problem) -> None:
+        self._kernel, self._problem = kernel, problem
+        self._scalars = [argument.name for argument in kernel.arguments if isinstance(argument, Scalar)]
+
+    def launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], *_rest: object) -> None:
+        """As `HostFunction.launch`."""
+        check_addresses(self._kernel, self._problem, addresses)
+        names = (tensor.name for tensor in self._kernel.tensors)
+        numbers = dict(zip(self._scalars, scalars, strict=True))
+        call_here(self._problem, numbers, dict(zip(names, addresses, strict=True)))
 
 
 class HostFunction:
@@ -182,6 +201,9 @@ class HostFunction:
                         f"{tensor.symbol} in the source of {self._kernel.name} is smaller than {tensor.name}"
                     )
             self._run(self._sizes, values)
+
+
+_Loaded = HostFunction | HostLibrary
 
 
 def builder_of_process() -> HostBuilder:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tilewright.kernels.variant import KEPT_SUMMARY_BYTES, TensorMap
 from tilewright.tuner.compile.cache import CubinCache, compiled_by, default_folder
 from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, CompiledLaunch, arch_of
 from tilewright.tuner.compile.compiler import default_compiler
-from tilewright.tuner.devices.cuda.driver import DriverError, call
+from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.errors import TrialFailure
@@ -47,20 +48,51 @@ Constant = tuple[int, int, int]
 """An input for constant memory: its place among the tensors, the address there, and the bytes."""
 
 
-class LoadedKernel:
-    """One configuration in one context, which is current whenever this is used.
+class Loaded:
+    """What is launched in one context. `spare`: arguments that no launch uses just then.
 
-    `check`: that of its first use, until its verdict was read.
+    `check`: that of its first use, until its verdict was read. `enqueue` makes one of the steps of such arguments.
     """
+
+    use: FirstUse | None = None
+    check: Any = None
+    workspaces: Workspaces | None = None
+    constants: Sequence[Constant] = ()
+    kept_bytes = 0
+    enqueue: Callable[..., int]
+
+    def __init__(self, kernel: Kernel, problem: Problem, ordinal: int) -> None:
+        self._kernel, self._problem = kernel, problem
+        self.ordinal, self._context = ordinal, current_handle()
+        self.spare: list[Any] = []
+
+    def look(self, addresses: tuple[int, ...], words: Any) -> list[Allocation]:
+        """The allocations of the addresses; raises LaunchError where nothing may be launched on one here."""
+        check_addresses(self._kernel, self._problem, addresses)
+        for tensor, address in zip(self._kernel.tensors, addresses, strict=True):
+            check_memory(tensor.name, look_up(address), self._context, self.ordinal)
+        if len(words.known) >= _MOST_KNOWN:
+            words.known.clear()
+        words.known[addresses] = allocations = [allocation_of(address) for address in addresses]
+        return allocations
+
+    def fill(self, addresses: tuple[int, ...], stream: int) -> None:
+        """Copies inputs to constant memory, on the stream; the addresses are all of a launch's."""
+        for place, target, size_bytes in self.constants:
+            source, size, on = ctypes.c_uint64(addresses[place]), ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream)
+            call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), source, size, on)
+
+
+class LoadedKernel(Loaded):
+    """One configuration in one context, which is current whenever this is used."""
 
     def __init__(
         self, kernel: Kernel, problem: Problem, choice: Choice, ordinal: int, use: FirstUse | None = None
     ) -> None:
+        super().__init__(kernel, problem, ordinal)
         variant, values = kernel.variant(choice.configuration.variant), choice.configuration.values
-        self._kernel, self._problem = kernel, problem
         launches = variant.launches(kernel.entry, values, problem)
         self._geometries = [geometry for _, geometry in launches]
-        self.ordinal, self._context = ordinal, current_handle()
         workspace_bytes = variant.workspace_bytes(values, problem)
         packing = variant.packing_launches(kernel.entry, values, problem)
         entries = [entry for entry, _ in (*launches, *packing)]
@@ -81,24 +113,12 @@ class LoadedKernel:
         for loaded, geometry in zip(self._functions, self._geometries, strict=True):
             if geometry.shared_bytes:
                 call("cuFuncSetAttribute", loaded, MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
-        self.spare: list[LaunchArguments] = []
         self.use, self.check = use, rows_check(kernel, problem, use, current_id())
+        self.enqueue = function("cuLaunchKernelEx")
 
-    def look(self, addresses: tuple[int, ...], words: LaunchArguments) -> list[Allocation]:
-        """The allocations of the addresses; raises LaunchError where this kernel may not use one here."""
-        check_addresses(self._kernel, self._problem, addresses)
-        for tensor, address in zip(self._kernel.tensors, addresses, strict=True):
-            check_memory(tensor.name, look_up(address), self._context, self.ordinal)
-        if len(words.known) >= _MOST_KNOWN:
-            words.known.clear()
-        words.known[addresses] = allocations = [allocation_of(address) for address in addresses]
-        return allocations
-
-    def fill(self, addresses: tuple[int, ...], stream: int) -> None:
-        """Copies inputs to constant memory, on the stream; the addresses are all of a launch's."""
-        for place, target, size_bytes in self.constants:
-            source, size, on = ctypes.c_uint64(addresses[place]), ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream)
-            call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), source, size, on)
+    def failure(self, status: int) -> Exception:
+        """What a status of its launch means."""
+        return DriverError("cuLaunchKernelEx", status)
 
     def words(self) -> LaunchArguments:
         """Words for one more launch at a time."""

@@ -74,6 +74,7 @@ class Sources:
         self._predictions = AnswerCache(folder) if shipped_records else None
         self._pinned = dict(pinned or {})
         self._pinned_matches: dict[Problem, str] = {}
+        self._pinned_calls: dict[Problem, str] = {}
         self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         self.contests = Contests()
@@ -189,7 +190,7 @@ class Sources:
 
     def claim_times(self, kernel: Kernel, problem: Problem, device: str, choice: Choice, verdict: Verdict) -> None:
         """Tells the service, where there is one, what the first calls saw; it measures for itself."""
-        if self._service is None or verdict.ours is None or verdict.library is None:
+        if self._service is None or verdict.ours is None or verdict.library is None or choice.is_measured:
             return
         from tilewright.tuner.runtime.launcher import place_of  # noqa: PLC0415 - it imports this
 
@@ -198,15 +199,20 @@ class Sources:
         self._service.claim(kernel, problem, place, _driver(place), choice.configuration, str(times), times=times)
 
     def pin(
-        self, configurations: Mapping[Problem, Configuration], matches: Mapping[Problem, str] | None = None
+        self,
+        configurations: Mapping[Problem, Configuration],
+        matches: Mapping[Problem, str] | None = None,
+        calls: Mapping[Problem, str] | None = None,
     ) -> None:
         """Puts these configurations before every source from now on, for launchers that are asked for later.
 
         `matches`: of those that were not verified at their shape how they match it, so that they are checked at their
-        first use, and other sources are asked where they are wrong.
+        first use, and other sources are asked where they are wrong. `calls`: the library's, launched in their place.
         """
         with self._lock:
             self._pinned |= configurations
+            kept = {problem: call for problem, call in self._pinned_calls.items() if problem not in configurations}
+            self._pinned_calls = kept | dict(calls or {})
             gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
             self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
@@ -270,6 +276,8 @@ class Sources:
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice:
         if problem in self._pinned:
             pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
+            if problem in self._pinned_calls:
+                pinned = replace(pinned, library_faster=True, library_name=self._pinned_calls[problem])
             if match is None:
                 return pinned
             if not self._uses.is_withdrawn(kernel, problem, place, pinned):
@@ -280,9 +288,8 @@ class Sources:
         elif choice is None and self._service and self._report_misses:
             self._service.report(problem, place)
         if choice is None or choice.match == "default":
-            choice = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place, predict) or choice
-        if choice is None or choice.match == "default":
-            choice = self._of_fp32(kernel, problem, place, predict) or choice
+            found = self._of_dense(kernel, problem, place) or self.predicted(kernel, problem, place, predict)
+            choice = found or self._of_fp32(kernel, problem, place, predict) or choice
         if choice is not None and choice.match != "default":
             return choice
         missing, remedy = (

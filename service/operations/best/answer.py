@@ -112,6 +112,8 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
         "trial_number": best.trial_number,
         "pending": False,
     }
+    if match is not Match.EXACT and fields["library"]:
+        fields["library"]["launched"] = False  # it was timed at another problem
     return {name: fields[name] for name in BestAnswer.model_fields}
 
 

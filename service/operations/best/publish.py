@@ -14,6 +14,7 @@ from tilewright.service.operations.jobs.record_trial import storable
 from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
 from tilewright.service.store.models import ClaimState
+from tilewright.tuner.library.names import is_launched
 from tilewright.tuner.loop.statistics import ratio_interval
 from tilewright.tuner.loop.tune import Finalist, TuneResult
 from tilewright.tuner.outcome import Outcome
@@ -27,8 +28,9 @@ def publish_best(
 
     Published is only what the finals settled, from a measured and verified trial. The best of the same environment
     that stands already gives way to a winner that is faster beyond the noise, and to any where its own source is no
-    longer the newest, or where it was ranked in the other state of the L2 cache. Noise, and a job limited to some
-    variants, do not displace the winner of all.
+    longer the newest, or where it was ranked in the other state of the L2 cache; and where it wins again, to a result
+    that names a better call of the library's, which launchers make. Noise, and a job limited to some variants, do not
+    displace the winner of all.
     """
     standing = _standing_best(session, study)
     if standing is not None:
@@ -113,7 +115,8 @@ def _retract_if_dropped(standing: models.BestConfiguration, result: TuneResult) 
 
 def _displaces(session: Session, result: TuneResult, trial: models.Trial, standing: models.BestConfiguration) -> bool:
     is_comparable = trial.ranking_l2 == standing.l2
-    return not is_comparable or _is_faster(result, standing) or _is_outdated(session, standing)
+    is_better = _is_faster(result, standing) or _names_better_call(result, standing)
+    return not is_comparable or is_better or _is_outdated(session, standing)
 
 
 def _is_faster(result: TuneResult, standing: models.BestConfiguration) -> bool:
@@ -126,6 +129,23 @@ def _is_faster(result: TuneResult, standing: models.BestConfiguration) -> bool:
         return winner.ci_ms[1] < standing.ci_low_ms
     _, ratio = ratio_interval(winner.samples_ms, beside.samples_ms)
     return ratio.high < 1
+
+
+def _names_better_call(result: TuneResult, standing: models.BestConfiguration) -> bool:
+    """Whether the same configuration won, and launchers had better make this call of the library's.
+
+    That is, where the standing row names none of this version, or a slower one beyond the noise.
+    """
+    winner, library = result.best, result.library
+    if winner is None or library is None or not (library.faster and is_launched(library.name)):
+        return False
+    if winner.configuration != Configuration.from_json(standing.trial.configuration):
+        return False
+    name, time_ms = standing.library_name, standing.library_ms
+    if name is None or time_ms is None or not (standing.library_faster and is_launched(name)):
+        return True
+    is_of_this_version = name.partition(" (")[0] == library.name.partition(" (")[0]
+    return not is_of_this_version or library.ci_ms[1] < time_ms
 
 
 def _is_outdated(session: Session, standing: models.BestConfiguration) -> bool:

@@ -26,6 +26,7 @@ from tilewright.service.operations.staleness.standing import (
 )
 from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
+from tilewright.tuner.library.names import is_launched
 
 Row = TypeVar("Row")
 
@@ -103,6 +104,7 @@ def measured_fields(row: models.BestConfiguration | StoredBest, standing: Standi
             "speedup": row.library_ms / row.time_ms,
             "bound_ratio": row.library_bound_ratio,
             "expected": False,
+            "launched": bool(row.library_faster) and is_launched(row.library_name),
         }
     return {
         **{name: getattr(row, name) for name in _SAME},

@@ -81,6 +81,15 @@ def test_what_rests_on_shipped_records_says_so_and_which_to_use(capsys):
     assert "cuBLAS 13.1: 0.5 ms expected, not timed; use the library here: it may well be faster (0.50)" in shown
 
 
+@pytest.mark.parametrize(("launched", "advice"), [(True, "launchers make this call"), (False, "use the library here")])
+def test_a_call_of_the_library_that_launchers_make_is_named_as_the_answer(capsys, launched, advice):
+    name = "cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32)"
+    library = LibraryAnswer(name=name, time_ms=0.5, faster=True, speedup=0.8, launched=launched)
+    print_best(answer().model_copy(update={"library": library}))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{name}: 0.5 ms; {advice}: it is 1.25 times as fast as this kernel" in shown
+
+
 def test_what_comes_from_a_table_names_the_sizes_that_it_serves(capsys):
     more = {"match": Match.RANGE, "sizes": "m=65..1024", "expected_loss": 0.05}
     print_best(answer().model_copy(update=more))

@@ -15,7 +15,7 @@ from tilewright.tuner.library import choice as library_choice
 from tilewright.tuner.library import cublas as library
 from tilewright.tuner.library.choice import Candidate, fastest
 from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
-from tilewright.tuner.library.cublaslt import _Heuristic
+from tilewright.tuner.library.cublaslt import Heuristic
 from tilewright.tuner.library.layer import WideWeights, widening_definitions, widening_source
 from tilewright.tuner.outcome import Outcome, Verification
 
@@ -157,7 +157,7 @@ def test_versions_are_spelt_out():
 
 
 def test_a_heuristic_has_the_size_that_the_library_writes():
-    assert ctypes.sizeof(_Heuristic) == 96
+    assert ctypes.sizeof(Heuristic) == 96
 
 
 class TimedCalls:
@@ -173,6 +173,8 @@ class TimedCalls:
 
     def sample(self, executable, l2, count):
         self.asked.append((executable.name, l2))
+        if isinstance(executable.times, TrialFailure):
+            raise executable.times
         return [next(executable.times) for _ in range(count)]
 
 
@@ -181,9 +183,9 @@ class Timed:
         self.name, self.times = name, times
 
 
-def candidate(name, times, *, is_comparable=True):
+def candidate(name, times, *, is_comparable=True, is_named=False):
     endless = times if isinstance(times, TrialFailure) else itertools.cycle(times)
-    return Candidate(LibraryCall(name, lambda: None, is_comparable), Timed(name, endless))
+    return Candidate(LibraryCall(name, lambda: None, is_comparable, is_named), Timed(name, endless))
 
 
 def test_the_least_median_is_the_librarys_time_whoever_was_lucky_once():
@@ -198,6 +200,21 @@ def test_calls_that_fail_or_are_wrong_are_left_out():
     calls = [candidate("failing", failure), candidate("wrong", [0.1]), candidate("right", [1.0])]
     assert fastest(TimedCalls(wrong={"wrong"}), calls, "warm").call.name == "right"
     assert fastest(TimedCalls(), [candidate("failing", failure)], "warm") is None
+
+
+@pytest.mark.parametrize(("named_ms", "chosen"), [(1.005, "named"), (1.02, "other")])
+def test_a_call_that_its_name_finds_again_goes_before_what_is_hardly_faster(named_ms, chosen):
+    calls = [candidate("other", [1.0]), candidate("named", [named_ms], is_named=True)]
+    assert fastest(TimedCalls(), calls, "cold").call.name == chosen
+
+
+def test_what_is_far_behind_is_not_verified():
+    calls = [candidate("right", [1.0]), candidate("far behind and never asked", [2.0])]
+    bench = TimedCalls()
+    bench.verify_timed = lambda executable, verify=bench.verify_timed: (
+        pytest.fail(executable.name) if "far" in executable.name else verify(executable)
+    )
+    assert fastest(bench, calls, "cold").call.name == "right"
 
 
 def test_what_one_would_do_instead_is_timed_only():

@@ -231,13 +231,13 @@ def test_a_clock_that_falls_and_rises_with_times_that_hide_it_is_seen():
 class BenchOfSeveralKinds(made.BenchWithLibrary):
     """Finds `wrong` configurations wrong with another kind of inputs than their trials had."""
 
-    def __init__(self, recording, wrong=(), library_ratio=0.5, **kwargs):
+    def __init__(self, recording, wrong=(), library_ratio=0.5, library_wrong=0, **kwargs):
         super().__init__(recording, **kwargs)
-        self.wrong, self.library_ratio = wrong, library_ratio
+        self.wrong, self.library_ratio, self.library_wrong = wrong, library_ratio, library_wrong
 
     def verify_each_kind(self, executable, _part):
         if isinstance(executable, made.Exe):
-            return None if self.library_ratio is None else (Verification(self.library_ratio, 0),)
+            return None if self.library_ratio is None else (Verification(self.library_ratio, self.library_wrong),)
         is_wrong = self._configuration_of[id(executable)][0] in self.wrong
         scaled = Verification(9.0, 4, (0,), "scaled") if is_wrong else Verification(0.25, 0, None, "scaled")
         return self.verify(executable), scaled
@@ -256,6 +256,13 @@ def test_the_winner_and_the_library_have_their_worst_errors_stated(library_ratio
     standing = finals(BenchOfSeveralKinds(recording, library_ratio=library_ratio, library_ms=1.0), [A, B], "warm")
     assert [finalist.bound_ratio for finalist in standing.finalists] == [0.25, None]
     assert standing.library.bound_ratio == library_ratio
+
+
+@pytest.mark.parametrize(("wrong", "name"), [(0, "madeBLAS 1.0"), (3, "madeBLAS 1.0, not verified")])
+def test_a_library_that_is_wrong_is_named_so_that_nobody_calls_it_instead(wrong, name):
+    recording = made.of({A: made.entry(1.0), B: made.entry(1.05)}, v=TILES)
+    standing = finals(BenchOfSeveralKinds(recording, library_wrong=wrong, library_ms=0.5), [A, B], "warm")
+    assert (standing.library.name, standing.library.faster) == (name, True)
 
 
 class BreakingLibrary(made.BenchWithLibrary):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.problem import Problem
+from tilewright.tuner.library.names import OPENBLAS, is_launched
 from tilewright.tuner.outcome import Resources
 
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # cblas.h
@@ -38,23 +39,54 @@ class LibraryCall:
 
 def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mapping[str, Path]) -> LibraryCall | None:
     """The call that computes the problem from these files; None for what it has not, or another BLAS in NumPy."""
-    library = _find_library()
-    if problem.kernel not in _CALLS or library is None or problem.is_half:
+    if not _computes(problem):
         return None
-    if problem.options.get("activation") == "gelu":
-        return None  # NumPy has no error function
-    is_layer = problem.kernel == "linear"
-    routine = f"{'s' if problem.dtype == 'float32' else 'd'}{'gemm' if is_layer else problem.kernel}"
-    what = {
-        "problem": {**problem.as_json(), "shape": dict(problem.shape)},
-        "scalars": dict(scalars),
-        "sources": {name: str(path) for name, path in sources.items()},
-        "library": str(library),
-        "routine": f"scipy_cblas_{routine}64_",
-    }
-    rest = ", bias and activation by NumPy" if is_layer else ""
-    name = f"OpenBLAS {_library_version()} of NumPy {np.__version__} (cblas_{routine}{rest}, 1 thread)"
+    what = _what(problem, scalars) | {"sources": {name: str(path) for name, path in sources.items()}}
+    rest = ", bias and activation by NumPy" if problem.kernel == "linear" else ""
+    name = f"{OPENBLAS}{_versions()} (cblas_{_routine(problem)}{rest}, 1 thread)"
     return LibraryCall(name, (sys.executable, "-P", "-m", "tilewright.tuner.devices.cpu.library", json.dumps(what)))
+
+
+def call_here(problem: Problem, scalars: Mapping[str, float], addresses: Mapping[str, int]) -> None:
+    """The same in this process, with as many threads as it lets OpenBLAS have, on arrays at these addresses."""
+    what = _what(problem, scalars)
+    _CALLS[problem.kernel](what | {"addresses": addresses}, _routine_of(what["library"], what["routine"]))()
+
+
+def why_not_here(name: str) -> str:
+    """Why the call of that name cannot be made in this process; empty where it can."""
+    if not is_launched(name):
+        return "it was not verified"
+    is_here = _find_library() is not None and name.startswith(f"{OPENBLAS}{_versions()} ")
+    return "" if is_here else f"{OPENBLAS}{_versions()} is installed"
+
+
+def _computes(problem: Problem) -> bool:
+    is_known = problem.kernel in _CALLS and _find_library() is not None and not problem.is_half
+    return is_known and problem.options.get("activation") != "gelu"  # NumPy has no error function
+
+
+def _what(problem: Problem, scalars: Mapping[str, float]) -> dict[str, Any]:
+    """The call as data; a result that is not read may hold anything."""
+    unread = {"beta": 0.0} if problem.options.get("beta_zero") else {}
+    return {
+        "problem": {**problem.as_json(), "shape": dict(problem.shape)},
+        "scalars": {**scalars, **unread},
+        "sources": {},
+        "library": str(_find_library()),
+        "routine": f"scipy_cblas_{_routine(problem)}64_",
+    }
+
+
+def _routine(problem: Problem) -> str:
+    return f"{'s' if problem.dtype == 'float32' else 'd'}{'gemm' if problem.kernel == 'linear' else problem.kernel}"
+
+
+@cache
+def _routine_of(library: str, routine: str) -> Any:
+    found = getattr(ctypes.CDLL(library), routine)
+    found.restype = None
+    return found
 
 
 def _blas() -> dict[str, str]:
@@ -63,8 +95,10 @@ def _blas() -> dict[str, str]:
     return blas
 
 
-def _library_version() -> str:
-    return ".".join(_blas().get("version", "").split(".")[:3])
+@cache
+def _versions() -> str:
+    version = ".".join(_blas().get("version", "").split(".")[:3])
+    return f"{version} of NumPy {np.__version__}"
 
 
 @cache
@@ -156,13 +190,17 @@ _CALLS = {"gemm": _gemm, "gemv": _gemv, "linear": _linear}
 
 
 def _operands(what: Any, sizes: Mapping[str, int]) -> tuple[Any, list[np.ndarray[Any, Any]]]:
-    """The C type of the scalars, and the arrays by name: from files, zero where nothing is read."""
+    """The C type of the scalars, and the arrays by name: in place, or from files, zero where nothing is read."""
     dtype = what["problem"]["dtype"]
+    real = ctypes.c_float if dtype == "float32" else ctypes.c_double
+    if "addresses" in what:  # what has no size here is passed on by its address alone
+        at = what["addresses"]
+        return real, [np.ctypeslib.as_array((real * max(1, n)).from_address(at[name])) for name, n in sizes.items()]
     arrays = [
         np.fromfile(what["sources"][name], dtype) if name in what["sources"] else np.zeros(size, dtype)
         for name, size in sizes.items()
     ]
-    return (ctypes.c_float if dtype == "float32" else ctypes.c_double), arrays
+    return real, arrays
 
 
 def _cpu_s(run: Callable[[], None], launches: int) -> float:
@@ -174,9 +212,7 @@ def _cpu_s(run: Callable[[], None], launches: int) -> float:
 
 def _answer(what: Any) -> None:
     """Samples for each line on standard input, as host/runner.cpp gives them."""
-    routine = getattr(ctypes.CDLL(what["library"]), what["routine"])
-    routine.restype = None
-    run = _CALLS[what["problem"]["kernel"]](what, routine)
+    run = _CALLS[what["problem"]["kernel"]](what, _routine_of(what["library"], what["routine"]))
     run()
     one_s = _cpu_s(run, 1)
     for line in sys.stdin:

@@ -52,7 +52,7 @@ class Deadlines:
     verify: float = 60.0
     verify_each_kind: float = 240.0
     sample: float = 60.0
-    library: float = 240.0  # up to nine of its calls are verified and timed, to find its fastest
+    library: float = 240.0  # up to 34 of its calls are timed, and some verified, to find its fastest
     renew: float = 900.0  # as `bench`: other inputs have a reference of their own
     other: float = 60.0
 

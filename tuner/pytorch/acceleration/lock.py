@@ -32,6 +32,7 @@ from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.gpu import driver_words
 from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.library_calls import call_of
 
 FORMAT = "tilewright-lock/1"
 
@@ -44,13 +45,15 @@ class LockError(TunerError):
 class Lock:
     """The choices: configurations by problem, where operators stand in, and whether gradients were recorded.
 
-    `matches`: of configurations that were never verified at their shape, how they match it. `tables`: the ranges of
-    families, for launchers of every size. `sites`: what was measured. `device`: here. `corrected`: the kernels
-    and variants of those that were measured with a faulty source, which has been corrected since.
+    `matches`: of configurations that were never verified at their shape, how they match it. `calls`: the library's,
+    which were faster than these configurations. `tables`: the ranges of families, for launchers of every size.
+    `sites`: what was measured. `device`: here. `corrected`: the kernels and variants of those that were measured with a
+    faulty source, which has been corrected since.
     """
 
     configurations: Mapping[Problem, Configuration]
     matches: Mapping[Problem, str]
+    calls: Mapping[Problem, str]
     corrected: Sequence[str]
     stands: Sequence[Replacement]
     with_gradients: bool
@@ -112,11 +115,12 @@ def read(
         return Lock(
             {one.problem: one.configuration for one in kept},
             {one.problem: one.match for one in kept if one.match in UNVERIFIED | {"range"}},
+            {one.problem: one.call for one in kept if one.call},
             sorted({f"{one.problem.kernel}'s {one.configuration.variant}" for one in kept if one.is_corrected}),
             stands,
             bool(body["with_gradients"]),
             dict(_table(path, one, kernels, device, origin) for one in body.get("tables", ())),
-            body["measured"]["sites"],
+            body.get("measured", {}).get("sites", ()),
             str(device),
         )
     except OSError as error:
@@ -128,7 +132,7 @@ def read(
 def pin(lock: Lock, device_model: str) -> None:
     """Makes the operators take the lock's configurations and tables from now on."""
     runtime = plans.runtime()
-    runtime.pin(lock.configurations, lock.matches)
+    runtime.pin(lock.configurations, lock.matches, lock.calls)
     runtime.families.pin(lock.tables, device_model)
     plans.look_again()
     settle(lock.sites, runtime.kernels, lock.device)
@@ -157,10 +161,10 @@ def _table(
 
 
 def kernel_as_json(problem: Problem, choice: Choice, source_hash: str) -> dict[str, Any]:
-    """A configuration with its problem, and how it matches that."""
-    configuration = choice.configuration
+    """A configuration with its problem, how it matches that, and the library's call where that is launched."""
+    configuration, call = choice.configuration, call_of(problem, choice)[0]
     values = {"variant": configuration.variant, "configuration": dict(configuration.values)}
-    return {**problem.as_json(), **values, "match": choice.match, "source_hash": source_hash}
+    return {**problem.as_json(), **values, "match": choice.match, "library": call, "source_hash": source_hash}
 
 
 def stand_as_json(stand: Replacement) -> dict[str, Any]:
@@ -201,6 +205,7 @@ class _Kept(NamedTuple):
     configuration: Configuration
     match: str
     is_corrected: bool
+    call: str | None
 
 
 def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) -> _Kept:
@@ -208,10 +213,11 @@ def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) ->
     problem = kernel.problem(stated["shape"], stated["dtype"], stated["options"])
     configuration = Configuration.from_json({**stated["configuration"], "variant": stated["variant"]})
     if kernel.was_corrected(configuration.variant, source_hash):
-        return _Kept(problem, configuration, "predicted", is_corrected=True)
+        return _Kept(problem, configuration, "predicted", is_corrected=True, call=None)
     if not kernel.has_source(configuration.variant, source_hash):
         raise LockError(f"{path}: {kernel.name}'s source has changed since. Make it again: accelerate(model)")
-    return _Kept(problem, configuration, str(stated.get("match", "exact")), is_corrected=False)
+    match = str(stated.get("match", "exact"))
+    return _Kept(problem, configuration, match, is_corrected=False, call=stated.get("library"))
 
 
 def _plain(value: Hashable) -> Any:

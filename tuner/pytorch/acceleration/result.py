@@ -205,6 +205,7 @@ def _site(one: Candidate) -> dict[str, Any]:
         "calls": one.site.calls,
         "problem": None if one.problem is None else one.problem.as_json(),
         "configuration": None if choice is None else str(choice.configuration),
+        "library": one.call,
         "found_by": None if choice is None else f"{choice.match}, from {choice.origin}",
         "time_ms": None if choice is None else choice.time_ms,
         "library_ms": None if choice is None else choice.library_ms,

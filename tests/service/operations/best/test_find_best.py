@@ -32,6 +32,26 @@ def test_exact_answer_carries_what_was_measured(rows):
     assert "-DTILE_WIDTH=16" in found.flags
 
 
+@pytest.mark.parametrize(
+    ("name", "library_ms", "launched"),
+    [
+        ("cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32)", 1.5, True),
+        ("cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32)", 3.0, False),
+        ("cuBLASLt 13.1.2 (heuristic 3 of 8, FP32)", 1.5, False),
+        ("cuBLAS 13.1.2 (cublasSgemm, FP32)", 1.5, False),
+    ],
+)
+def test_a_faster_call_that_its_name_says_is_the_answer_at_its_own_problem_alone(rows, name, library_ms, launched):
+    best = rows.best(time_ms=2.0, library_ms=library_ms)
+    best.library_name = name
+    rows.session.flush()
+    found = ask(rows.session)
+    assert (found.match, found.library.name, found.library.launched) == ("exact", name, launched)
+    assert found.variant == "tiled"  # stays beside it
+    other = ask(rows.session, SHAPE | {"m": 512})
+    assert (other.match, other.library.name, other.library.launched) == ("nearest", name, False)
+
+
 def test_an_answer_states_its_accuracy_and_its_error_beside_the_librarys(rows):
     best = rows.best(library_ms=3.0, options={"accuracy": "fp32-fma"})
     best.bound_ratio, best.library_bound_ratio = 0.25, 0.5

@@ -108,6 +108,35 @@ def test_the_same_winner_timed_again_replaces_only_a_slower_time(session, desk, 
     assert current(session) is (new if replaces else old)
 
 
+NAMED = "cuBLASLt 13.1.2 (algorithm 66, tile 20, BF16)"
+
+
+@pytest.mark.parametrize(
+    ("name", "library_ms", "faster", "replaces"),
+    [
+        (NAMED, 0.6, True, False),
+        (NAMED.replace("tile 20", "tile 21"), 0.6, True, False),
+        (NAMED.replace("tile 20", "tile 21"), 0.5, True, True),
+        (NAMED.replace("13.1.2", "13.2.0"), 0.6, True, True),
+        (NAMED.replace("13.1.2", "13.2.0"), 0.89, False, False),
+        ("cuBLAS 13.2.0 (cublasGemmEx, BF16)", 0.5, True, False),
+    ],
+)
+def test_the_same_winner_gives_way_to_itself_beside_a_better_call_of_the_library(
+    session, desk, name, library_ms, faster, replaces
+):
+    def settled(name, library_ms, *, faster):
+        library = LibraryTime(name, library_ms, (library_ms - 0.01, library_ms + 0.01), faster=faster)
+        return result(finalist(desk.configurations[0], 0.9), library=library)
+
+    first = publish(session, desk, settled("cuBLASLt 13.1.2 (heuristic 3 of 8, BF16)", 0.6, faster=True))
+    old = publish(session, desk, settled(NAMED, 0.6, faster=True))
+    assert first.superseded_by_id == old.id
+    new = publish(session, desk, settled(name, library_ms, faster=faster))
+    assert (new is not None) is replaces
+    assert current(session).library_name == (name if replaces else NAMED)
+
+
 def test_a_winner_within_the_noise_of_the_standing_best_beside_it_displaces_nothing(session, desk):
     first, second = desk.configurations[:2]
     old = publish(session, desk, result(finalist(first, 0.9)))

@@ -25,6 +25,7 @@ from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
 from tilewright.tuner.pytorch.tuned_call import on_device_of
 from tilewright.tuner.runtime.choice import Choice, is_admitted
 from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.library_calls import call_of
 from tilewright.tuner.turns.turns import beside_captures
 
 ROUNDS, LIMIT_S = 9, 1.0
@@ -77,6 +78,13 @@ class Candidate:
         if self.pytorch_ms is None or self.ours_ms is None or self.ours_ms < self.pytorch_ms:
             return ""
         return f"PyTorch's own takes {self.pytorch_ms:.4g} ms here, ours {self.ours_ms:.4g} ms"
+
+    @property
+    def call(self) -> str | None:
+        """The library's that our operator makes in place of the configuration; PyTorch's own may be another."""
+        if self.problem is None or self.choice is None or not _tensor(self.site.call.arguments).is_cuda:
+            return None
+        return call_of(self.problem, self.choice)[0]
 
     @property
     def is_loading(self) -> bool:
@@ -146,11 +154,13 @@ def look_up(candidate: Candidate, *, loads: bool = True) -> Candidate:
     except REFUSALS as error:
         candidate.reason = str(error)
         return candidate
-    choice = candidate.choice
+    choice, is_called = candidate.choice, candidate.call is not None
     is_slower = choice.library_ms is not None and choice.time_ms is not None and choice.time_ms >= choice.library_ms
-    if choice.is_measured and (choice.library_faster or is_slower):  # of a prediction, the times taken here tell
+    if choice.is_measured and (choice.library_faster or is_slower) and not is_called:  # else times taken here tell
         times = f" ({choice.library_ms:.4g} ms; ours {choice.time_ms:.4g} ms)" if is_slower else ""
-        candidate.reason = f"the library was faster{times}"
+        candidate.reason = "; ".join(
+            filter(None, (f"the library was faster{times}", call_of(candidate.problem, choice)[1]))
+        )
     elif loads:
         candidate.loading = _loading(found)
     return candidate

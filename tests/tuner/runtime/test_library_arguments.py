@@ -1,0 +1,109 @@
+"""What a launcher passes to cublasLt: the caller's arrays, scalars and stream, by a library that notes its calls."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from noting_cublaslt import noting_library
+
+from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.library.cublas import LibraryError
+from tilewright.tuner.runtime import library_calls, loaded_kernel
+from tilewright.tuner.runtime.library_calls import LoadedLibrary
+
+GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
+PLAIN = "cuBLASLt 13.1.2 (algorithm 66, tile 20, stages 13, {})"
+SPLIT = "cuBLASLt 13.1.2 (algorithm 21, split-k 3, reduction 2, cluster 5, {})"
+SHAPE = {"m": 5, "n": 8, "k": 16}
+STREAM, WORKSPACE = 77, 0x90000
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """In a context that no driver has made."""
+    monkeypatch.setattr(loaded_kernel, "current_handle", lambda: 1)
+    monkeypatch.setattr(library_calls, "current_id", lambda: 1)
+    monkeypatch.setattr(library_calls, "allowed_while_capturing", nullcontext)
+    library_calls._library_in.cache_clear()
+    with noting_library() as noting:
+        yield noting
+    library_calls._library_in.cache_clear()
+
+
+def launched(library, kernel, problem, name, scalars):
+    """The arguments of cublasLtMatmul, as the launcher makes them: arrays lie at 0x10000, 0x20000 and so on."""
+    loaded = LoadedLibrary(kernel, problem, name, 0)
+    addresses = tuple(0x10000 * (1 + place) for place in range(len(kernel.tensors)))
+    words = loaded.words()
+    words.move((*addresses, WORKSPACE) if loaded.workspaces else addresses)
+    words.change(STREAM, scalars)
+    for step in words.steps:
+        assert loaded.enqueue(*step) == 0
+    [*_, arguments] = library.of("cublasLtMatmul")
+    first, second, sources, out = (arguments[place] for place in (3, 5, 8, 10))
+    assert sources == out
+    return loaded, {
+        "factors": (first, second),
+        "out": out,
+        "scalars": (arguments[2], arguments[7]),
+        "end": arguments[-3:],
+    }
+
+
+@pytest.mark.parametrize(("zero", "beta"), [(True, 0.0), (False, 2.0)])
+def test_a_matrix_product_has_its_operands_in_the_librarys_order_and_the_scalars(library, zero, beta):
+    problem = GEMM.problem(SHAPE, "float32", {"beta_zero": zero})
+    loaded, passed = launched(library, GEMM, problem, SPLIT.format("FP32"), (-0.5, 2.0))
+    assert passed["factors"] == (0x20000, 0x10000)  # column-major: the second is the first
+    assert passed["out"] == 0x30000
+    assert passed["scalars"] == (-0.5, beta)
+    assert passed["end"] == [WORKSPACE, 128, STREAM]
+    assert loaded.workspaces is not None
+
+
+def test_what_needs_no_workspace_has_none(library):
+    loaded, passed = launched(library, GEMM, GEMM.problem(SHAPE, "bfloat16"), PLAIN.format("BF16"), (1.0, 0.0))
+    assert loaded.workspaces is None
+    assert passed["end"][1] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_layer_has_its_bias_in_the_same_call(library, dtype):
+    problem = LINEAR.problem(SHAPE, dtype, {"activation": "relu"})
+    name = PLAIN.format("FP32" if dtype == "float32" else "FP16")
+    _, passed = launched(library, LINEAR, problem, name, ())
+    assert passed["factors"] == (0x20000, 0x10000)
+    assert passed["out"] == 0x40000
+    assert passed["scalars"] == (1.0, 0.0)
+    biases = [value for _, attribute, value, _ in library.of("cublasLtMatmulDescSetAttribute") if attribute == 8]
+    assert biases[-1] == 0x30000
+
+
+def test_a_vectors_product_is_one_of_matrices(library):
+    problem = GEMV.problem({"m": 5, "n": 8}, "float32")
+    _, passed = launched(library, GEMV, problem, PLAIN.format("FP32"), (3.0, 0.0))
+    assert passed["factors"] == (0x10000, 0x20000)
+    assert (passed["out"], passed["scalars"]) == (0x30000, (3.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "name"),
+    [
+        (GEMM, {}, PLAIN.format("BF16")),
+        (GEMM, {}, PLAIN.replace("66", "67").format("FP32")),
+        (LINEAR, {"activation": "gelu"}, PLAIN.format("FP32")),
+    ],
+)
+def test_what_the_heuristic_does_not_return_is_refused(library, kernel, options, name):
+    with pytest.raises(LibraryError, match="does not name this algorithm"):
+        LoadedLibrary(kernel, kernel.problem(SHAPE, "float32", options), name, 0)
+
+
+def test_launches_under_way_have_arguments_of_their_own_and_one_handle(library):
+    loaded = LoadedLibrary(GEMM, GEMM.problem(SHAPE), PLAIN.format("FP32"), 0)
+    first, second = loaded.words(), loaded.words()
+    first.move((1, 2, 3))
+    second.move((4, 5, 6))
+    assert [words.steps[0][3].value for words in (first, second)] == [2, 5]
+    assert len(library.of("cublasLtCreate")) == 1

@@ -1,0 +1,126 @@
+"""The library's calls that launchers make where they were faster: by the names under which results are stored.
+
+A name says the library, its version and the algorithm, so that it means the same in another process, and nothing where
+another version is installed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewright.kernels.kernel import Kernel, Scalar
+from tilewright.kernels.problem import Problem
+from tilewright.tuner.devices.cpu import library as cpu
+from tilewright.tuner.library import cublaslt
+from tilewright.tuner.library.cublas import LibraryError, fused_product
+from tilewright.tuner.library.names import CUBLASLT, OPENBLAS
+from tilewright.tuner.runtime.choice import Choice
+from tilewright.tuner.runtime.contexts import Allocation, allowed_while_capturing, current_id
+from tilewright.tuner.runtime.loaded_kernel import Loaded
+from tilewright.tuner.runtime.memory.room import ROOM
+from tilewright.tuner.runtime.memory.workspaces import Workspaces
+
+_REFUSED: dict[tuple[Problem, str], str] = {}
+"""By problem and name, why a call could not be made ready in this process."""
+
+_APART = 1 << 12
+"""Between the addresses that stand for arrays until a launch names theirs."""
+
+
+def call_of(problem: Problem, choice: Choice) -> tuple[str | None, str]:
+    """The name of the call that is launched in place of the choice's configuration, or why there is none.
+
+    Both are empty where the library was not measured to be faster.
+    """
+    name = choice.library_name
+    if name is None or not choice.library_faster or choice.match != "exact":
+        return None, ""
+    is_packed = problem.options.get("packed_b")
+    why_not = "an operand is packed" if is_packed else _REFUSED.get((problem, name)) or _why_not_here(name)
+    return (None, f"{name} is not launched: {why_not}") if why_not else (name, "")
+
+
+def refuse(problem: Problem, name: str, reason: object) -> None:
+    """Nobody tries that call again in this process."""
+    _REFUSED[problem, name] = str(reason)
+
+
+def _why_not_here(name: str) -> str:
+    if name.startswith(CUBLASLT):
+        return cublaslt.why_not_here(name)
+    return cpu.why_not_here(name) if name.startswith(OPENBLAS) else "the launcher makes no calls of this kind"
+
+
+@cache
+def _library_in(_context: int) -> cublaslt.CublasLt:
+    """With one handle for the context of that id, which is current; any number of threads may use it."""
+    return cublaslt.CublasLt()
+
+
+class LoadedLibrary(Loaded):
+    """One algorithm of cuBLASLt in one context, which is current whenever this is used.
+
+    Raises LibraryError where the library does not have it, and LaunchError where there is no room for its workspace.
+    """
+
+    def __init__(self, kernel: Kernel, problem: Problem, name: str, ordinal: int) -> None:
+        super().__init__(kernel, problem, ordinal)
+        places = {tensor.name: _APART * (1 + place) for place, tensor in enumerate(kernel.tensors)}
+        product = fused_product(problem, places, {})
+        with allowed_while_capturing():
+            self._library = _library_in(current_id())
+            found = None if product is None else self._library.algorithms(product).get(name)
+        if product is None or found is None:
+            raise LibraryError("the library does not name this algorithm here")
+        self._product, self._algorithm, self.enqueue = product, found, self._first
+        ROOM.check(ordinal, found.workspace_bytes)
+        self.workspaces = Workspaces(found.workspace_bytes) if found.workspace_bytes else None
+        used = (product.first.address, product.second.address, product.out.address, product.bias)
+        self._places = [address // _APART - 1 for address in used]
+        scalars = [argument.name for argument in kernel.arguments if isinstance(argument, Scalar)]
+        self._alpha, self._beta = (scalars.index(one) if one in scalars else -1 for one in ("alpha", "beta"))
+        if problem.options.get("beta_zero"):
+            self._beta = -1
+
+    def words(self) -> LibraryArguments:
+        """The arguments of one more launch at a time."""
+        matmul = self._library.matmul(self._product, self._algorithm)
+        return LibraryArguments(matmul, self._places, self._alpha, self._beta)
+
+    def _first(self, *arguments: object) -> int:
+        """The first launch, in which the library may load code, also while a graph is captured."""
+        self.enqueue = self._library.enqueue
+        with allowed_while_capturing():
+            status: int = self.enqueue(*arguments)
+        return status
+
+    def failure(self, status: int) -> Exception:
+        """What a status of its launch means."""
+        return LibraryError(f"cublasLtMatmul: status {status}")
+
+
+class LibraryArguments:
+    """The arguments of cublasLtMatmul, filled in as those of a kernel are (`loaded_kernel.LaunchArguments`)."""
+
+    def __init__(self, matmul: cublaslt.Matmul, places: list[int], alpha: int, beta: int) -> None:
+        self._matmul, self._places, self._alpha, self._beta = matmul, places, alpha, beta
+        self.known: dict[tuple[int, ...], list[Allocation]] = {}
+        self.addresses: tuple[int, ...] = ()
+        self.scalars: tuple[float, ...] = ()
+        self.stream = 0
+        self.steps = [matmul.arguments]
+
+    def move(self, addresses: tuple[int, ...]) -> None:
+        """Fills in the addresses, a workspace's last."""
+        first, second, out, bias = (addresses[place] if place >= 0 else 0 for place in self._places)
+        self._matmul.move(first, second, out, bias)
+        self._matmul.workspace.value = addresses[-1]
+        self.addresses = addresses
+
+    def change(self, stream: int, scalars: tuple[float, ...]) -> None:
+        """Fills in what is mostly the same."""
+        self.stream, self.scalars, self._matmul.stream.value = stream, scalars, stream
+        if self._alpha >= 0:
+            self._matmul.alpha.value = scalars[self._alpha]
+        if self._beta >= 0:
+            self._matmul.beta.value = scalars[self._beta]
