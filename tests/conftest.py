@@ -9,13 +9,15 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import emptying
 import hypothesis
 import pytest
+from sampling import take_turns
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
@@ -55,6 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
     gc.disable()  # every collected test stays until the end: looking for garbage among them is in vain
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    made = yield
+    if isinstance(made, list):  # all cases of one test, whichever are asked for
+        take_turns(made)
+    return made
 
 
 @pytest.hookimpl(trylast=True)

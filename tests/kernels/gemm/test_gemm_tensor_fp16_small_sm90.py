@@ -87,6 +87,7 @@ def test_no_more_blocks_find_room_than_fall_to_a_multiprocessor(sizes, trans_b):
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "fixed"),
     [

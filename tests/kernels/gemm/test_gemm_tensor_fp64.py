@@ -49,6 +49,7 @@ def test_products_are_right_in_every_layout(hosted, device, sizes, layout, fixed
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "limits"),
     sampled(

@@ -205,6 +205,7 @@ def test_clusters_share_what_a_tensor_map_can_name(sizes, layout, shared):
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("name", "sizes", "layout"),
     [
