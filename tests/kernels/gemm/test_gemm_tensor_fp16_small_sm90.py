@@ -27,6 +27,7 @@ def hosted(tmp_path_factory):
     return small_on_host(KERNEL, tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("sizes", "options", "fixed"),
     [
