@@ -122,7 +122,7 @@ bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside c
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/kernels.py $(if $(RESUME),--resume)
 
-bench-rate: ## Verified configurations per second, beside Kernel Tuner where it is installed; writes benchmarks/results
+bench-rate: ## Verified configurations per second; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
 
@@ -141,10 +141,6 @@ bench-first-calls: ## The first calls of models' layers that nobody tuned, and w
 bench-attention: ## Attention in FP32 beside PyTorch's backends, on a GPU with PyTorch in the environment; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/attention.py
-
-bench-network: ## The digits network in every way there is, on a GPU, with PyTorch in the environment; writes benchmarks/results
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/network.py
 
 bench-search: ## Replay recorded spaces through our searches and Kernel Tuner's, no GPU (RECORDED=folder, REPEATS=100, RESUME=1)
 	@$(PREPARE) bench
@@ -231,11 +227,11 @@ gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" tests/sanitize.py
 
-reports: ## The ladder reports of this machine's first GPU; writes build/reports and docs/reports/h200 (minutes)
+reports: ## The ladder reports of this machine's first GPU; writes build/reports, and gemm's to docs/reports/h200 (minutes)
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
 	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
-	@mkdir -p docs/reports/h200 && cp build/reports/*.md docs/reports/h200
+	@mkdir -p docs/reports/h200 && cp build/reports/gemm.md docs/reports/h200
 
 references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run

@@ -74,7 +74,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--kernel", action="append", choices=("gemm", *launches.OTHERS), help="of the part at_launch")
     parser.add_argument("--largest", type=int, default=LARGEST, help="rows")
     parser.add_argument("--seconds", type=float, default=8.0, help="of the search for one size")
-    parser.add_argument("--table-seconds", type=float, default=2.5, help="of each search of a table")
+    parser.add_argument("--table-seconds", type=float, default=1.0, help="of each search of a table")
     parser.add_argument("--calls", type=int, default=2000, help="of the trace")
     parser.add_argument("--accelerate-seconds", type=float, default=40.0, help="limit_s of the part bert")
     parser.add_argument("--seed", type=int, default=1)

@@ -5,8 +5,8 @@
 Each problem of predictions/model_series.py that is not shipped yet, with the kernels' code as it is, gets a search of
 some seconds that begins with the winners of the problems before it. What was measured lies in the folder --work after
 every problem, so that a second run goes on. In the end the records are written to tuner/predict/shipped/DEVICE.json.gz
-(or --out), in place of older ones of the same kernel, dtype, options and axes that this script made; the others in that
-file stay. `--work FOLDER --minutes 0` only writes them, without a GPU.
+(or --out), in place of older ones of the same problems that this script made; the others in that file stay.
+`--work FOLDER --minutes 0` only writes them, without a GPU.
 """
 
 from __future__ import annotations
@@ -76,15 +76,17 @@ def measure(device: Device, series: Series, path: Path, deadline: float) -> None
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
-    """The file with these series and those that it had of other problems."""
+    """The file with these series and, of those that it had, what they have no newer measurement of."""
 
     def key(series: dict[str, Any]) -> str:
-        script = series["commands"][0].split()[1]  # another one's are of other shapes
+        script = series["commands"][0].split()[1]  # another one's stay as they are
         return json.dumps([script, *(series[name] for name in ("kernel", "dtype", "options", "axes"))])
 
     before = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {"series": []}
-    own = {key(one) for one in document["series"]}
-    document["series"] = [one for one in before["series"] if key(one) not in own] + document["series"]
+    own = {(key(one), *shape["sizes"]) for one in document["series"] for shape in one["shapes"]}
+    for one in before["series"]:
+        one["shapes"] = [shape for shape in one["shapes"] if (key(one), *shape["sizes"]) not in own]
+    document["series"] = [one for one in before["series"] if one["shapes"]] + document["series"]
     path.write_bytes(gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0))
     print(f"{path}: {path.stat().st_size} bytes")
 

@@ -15,14 +15,14 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tilewright.kernels.configuration import Values
 from tilewright.kernels.dtypes import C_TYPES, REAL
+from tilewright.kernels.enumeration.configuration import Values
 from tilewright.kernels.errors import BrokenDeclarationError, InvalidProblemError, UnknownNameError
+from tilewright.kernels.fields.texture import DTYPES, MEMORIES, TEXTURE_REFERENCE
 from tilewright.kernels.kernel import Kernel, TensorMap, Variant, unqualified
 from tilewright.kernels.problem import Limits, Problem
-from tilewright.kernels.source import IncludeError
+from tilewright.kernels.sources.source import IncludeError
 from tilewright.kernels.space import Parameter, SearchSpace
-from tilewright.kernels.texture import DTYPES, MEMORIES, TEXTURE_REFERENCE
 from tilewright.kernels.triton import flaws as flaws_of_triton
 from tilewright.kernels.triton import is_triton
 

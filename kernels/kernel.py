@@ -1,6 +1,6 @@
 """What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference.
 
-One import for declarations: the names of `arguments.py`, `options.py`, `variant.py` and `reference.py` are here too.
+One import for declarations: the names of `fields/`, `variant.py` and `reference.py` are here too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from tilewright.kernels import identity
-from tilewright.kernels.arguments import Argument, Scalar, Tensor, shape_of
-from tilewright.kernels.axes import Layout, OptionalAxis
-from tilewright.kernels.declared import DeclaredKernel, RelatedKernel
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
-from tilewright.kernels.options import Option, check_options
+from tilewright.kernels.fields.arguments import Argument, Scalar, Tensor, shape_of
+from tilewright.kernels.fields.axes import Layout, OptionalAxis
+from tilewright.kernels.fields.declared import DeclaredKernel, RelatedKernel
+from tilewright.kernels.fields.options import Option, check_options
+from tilewright.kernels.fields.texture import Texture
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import (
     Arrays,
@@ -25,9 +25,9 @@ from tilewright.kernels.reference import (
     Reference,
     ReferenceFunction,
 )
-from tilewright.kernels.source import resolved
+from tilewright.kernels.sources import identity
+from tilewright.kernels.sources.source import resolved
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.kernels.texture import Texture
 from tilewright.kernels.triton import TYPES, Named, constants_of, is_passed, is_triton, programs, sizes_of
 from tilewright.kernels.variant import Launch, Preparation, TensorMap, Variant, ceil_div, covering
 

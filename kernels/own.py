@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tilewright.kernels.catalogue import Catalogue
-from tilewright.kernels.configuration import Configuration
+from tilewright.kernels.enumeration.configuration import Configuration
 from tilewright.kernels.errors import BrokenDeclarationError, InvalidProblemError
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tilewright.kernels.axes import OptionalAxis
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES, sum_dtype
+from tilewright.kernels.fields.axes import OptionalAxis
 
 OptionValue = bool | str
 

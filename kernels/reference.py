@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.dtypes import is_integer
+from tilewright.kernels.fields.texture import WEIGHT_STEP
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.texture import WEIGHT_STEP
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.configuration import Configuration, Values
+from tilewright.kernels.enumeration.configuration import Configuration, Values
 from tilewright.kernels.enumeration.feasible import Feasible, Part
 from tilewright.kernels.enumeration.points import Enumeration
 from tilewright.kernels.problem import Limits, Problem

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tilewright.kernels.arguments import Argument, Scalar, Tensor
 from tilewright.kernels.dtypes import is_integer
+from tilewright.kernels.fields.arguments import Argument, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Values
 from tilewright.kernels.variant import Launch, Variant, no_constexprs, no_workspace

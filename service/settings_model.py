@@ -12,7 +12,7 @@ from platformdirs import user_data_path
 from pydantic import AfterValidator, AnyHttpUrl, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from tilewright.kernels.folders import folders_of
+from tilewright.kernels.sources.folders import folders_of
 
 _RIGHT = re.compile(r"([^=,]+)=(read|tune|admin)(?:/([A-Za-z0-9][A-Za-z0-9._-]{0,63}))?")
 

@@ -6,11 +6,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.kernels import identity
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.source import INCLUDE
+from tilewright.kernels.sources import identity
+from tilewright.kernels.sources.source import INCLUDE
 from tilewright.tuner.runtime.answers import AnswerCache
 
 

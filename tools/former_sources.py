@@ -1,4 +1,4 @@
-"""Writes kernels/former_sources.txt: which sources of an earlier commit have today's machine code.
+"""Writes kernels/sources/former_sources.txt: which sources of an earlier commit have today's machine code.
 
 Run it after the last change of a source, with the environment of `make test` (NVRTC, no GPU):
 
@@ -27,10 +27,10 @@ from pathlib import Path
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
-from tilewright.kernels.identity import FORMER, PREFIX, code_hash, text_hash
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import OptionValue, Problem
-from tilewright.kernels.source import resolved
+from tilewright.kernels.sources.identity import FORMER, PREFIX, code_hash, text_hash
+from tilewright.kernels.sources.source import resolved
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import OPTIONS, arch_of

@@ -159,17 +159,15 @@ def replays() -> str:
 
 
 def rates() -> str:
-    """Configurations a second of Tilewright, compiled anew and with cubins in the cache, and of Kernel Tuner."""
+    """Configurations a second, compiled anew and with cubins in the cache."""
     document = _read("h200/rate.json")
     rows = []
     for row in document["rows"]:
-        is_own = row["tuner"] == "tilewright"
-        cubins = "in the cache" if is_own and not row["compile_ms"] else "compiled"
-        numbers = (str(row["configurations"]), str(row["verified"]), f"{row['per_second']:.1f}")
-        rows.append(["Tilewright" if is_own else f"{row['tuner']} {row['version']}", row["space"], cubins, *numbers])
-    heads = ("tuner", "space", "cubins", "configurations", "verified", "a second")
+        cubins = "compiled" if row["compile_ms"] else "in the cache"
+        rows.append([cubins, str(row["configurations"]), str(row["verified"]), f"{row['per_second']:.1f}"])
     source = {**document, "driver": document["rows"][0]["driver"]}
-    return _table(heads, "lllrrr", rows, [_source("h200/rate.json", source, "NVIDIA H200")])
+    heads = ("cubins", "configurations", "verified", "a second")
+    return _table(heads, "lrrr", rows, [_source("h200/rate.json", source, "NVIDIA H200")])
 
 
 def service() -> str:

@@ -41,7 +41,7 @@ CONVOLUTION = "convolution_A100_T4.json.gz"
 SEARCHED = ROOT / "benchmarks" / "recordings" / "gemm_register_16x4096x4096_nvidia-h200.json.gz"
 """Every trial of a search on the H200."""
 
-WIDTH, HEIGHT, PHONE = 1280, 900, 390
+WIDTH, HEIGHT = 1280, 900
 TALLEST = 2400
 """A longer page is cut there: what follows are more rows of the same table."""
 
@@ -49,14 +49,6 @@ READY_WITHIN_S = 60.0
 TUNED = ("gemm", "--shape", "m=256,n=100,k=784", "--device", "cpu", "--trials", "40", "--seconds", "12")
 UNTUNED = ("m=3000,n=3000,k=3000", "m=777,n=4096,k=4096", "m=777,n=4096,k=4096")
 SHAPE = "m%3D4096,n%3D4096,k%3D4096"
-SCHEDULE = {
-    "name": "main job, nightly",
-    "cron": "0 30 3 * * *",
-    "time_zone": "Europe/Berlin",
-    "problems": [{"kernel": "gemm", "shape": {"m": 4096, "n": 4096, "k": 4096}}],
-    "device_model": "nvidia-h200",
-    "budget": {"trials": 200},
-}
 
 
 @dataclass(frozen=True)
@@ -65,40 +57,33 @@ class Shot:
 
     name: str
     path: str
-    width: int = WIDTH
     tallest: int = TALLEST
-    dark: bool = False
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The contents of the pages: ids of studies, and a time at which the superseded results were still current."""
+    """The contents of the pages: a study's id, and a time at which the superseded results were still current."""
 
     searched: int
-    imported: int
     before: str
 
 
 def shots(filled: Filled, tuned: int) -> list[Shot]:
-    """Every view; three of them dark and at a phone's width. `tuned`: the study that was made here."""
-    wide = [
+    """The views that README and docs show. `tuned`: the study that was made here."""
+    return [
         Shot("overview", "/?kernel=gemm", tallest=1400),
         Shot("attention", "/attention", tallest=1100),
         Shot("device-model", "/device-models/nvidia-h200", tallest=1400),
         Shot("study", f"/studies/{filled.searched}"),
-        Shot("study-imported", f"/studies/{filled.imported}", tallest=1300),
         Shot("study-cpu", f"/studies/{tuned}", tallest=1300),
         Shot("trial", f"/studies/{tuned}/trials/0", tallest=1300),
         Shot("compare", f"/compare?kernel=gemm&a=nvidia-h200&a_at={filled.before}&b=nvidia-h200", tallest=1100),
         Shot("history", f"/kernels/gemm/problem?shape={SHAPE}"),
         Shot("jobs", "/jobs", tallest=1100),
-        Shot("scheduling", "/schedules", tallest=1100),
         Shot("fleet", "/fleet", tallest=1100),
         Shot("demand", "/demand", tallest=1100),
         Shot("ask", f"/ask?kernel=gemm&device_model=nvidia-h200&shape={SHAPE}", tallest=1500),
     ]
-    narrow = [replace(shot, name=f"{shot.name}-dark-390", width=PHONE, dark=True) for shot in wide[:3]]
-    return [*wide, *narrow]
 
 
 def fill(recorded: Path) -> Filled:
@@ -112,13 +97,13 @@ def fill(recorded: Path) -> Filled:
     document = json.loads(exported.KERNELS.read_text(encoding="utf-8"))
     model = exported.device_model(document["device_model"])
     with transaction() as session:
-        _, imported = real_rows.fill(session, convolution, with_cpu=False)
+        real_rows.fill(session, convolution, with_cpu=False)
         searched = real_rows.Filler(session).recording(
             replace(read, entries=entries), model, exported.environment(document["environment"])
         )
         best = models.BestConfiguration
         settled = session.scalar(select(func.max(best.verified_at)).where(best.superseded_by_id.is_not(None)))
-    return Filled(searched, imported, (settled + timedelta(minutes=1)).isoformat()[:16])
+    return Filled(searched, (settled + timedelta(minutes=1)).isoformat()[:16])
 
 
 def newest_study() -> int:
@@ -156,8 +141,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
     """The page as a file; raises SystemExit where it does not answer or complains."""
     context = browser.new_context(
         base_url=address,
-        viewport={"width": shot.width, "height": HEIGHT},
-        color_scheme="dark" if shot.dark else "light",
+        viewport={"width": WIDTH, "height": HEIGHT},
         reduced_motion="reduce",
     )
     tab = context.new_page()
@@ -177,7 +161,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> None:
     tab.screenshot(
         path=folder / f"{shot.name}.png",
         full_page=True,
-        clip={"x": 0, "y": 0, "width": shot.width, "height": height},
+        clip={"x": 0, "y": 0, "width": WIDTH, "height": height},
     )
     context.close()
 
@@ -212,7 +196,6 @@ def main() -> None:
         wait_until_ready(address)
         os.environ["TILEWRIGHT_URL"] = address
         subprocess.run([sys.executable, "-m", "tilewright.service.cli", "tune", *TUNED], check=True)
-        httpx.post(f"{address}/v1/schedules", json=SCHEDULE, timeout=READY_WITHIN_S).raise_for_status()
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=executable, args=["--disable-gpu", *(() if os.geteuid() else ("--no-sandbox",))]
         )

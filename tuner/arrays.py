@@ -15,6 +15,7 @@ from tilewright.kernels.dtypes import UNIT_ROUNDOFF, is_integer, sum_dtype
 from tilewright.kernels.kernel import InputsFunction, Kernel, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import OwnFunctionError, declared
+from tilewright.tuner.kept_draws import KEPT
 from tilewright.tuner.line_kinds import (
     FACTOR_KINDS,
     MIXED,
@@ -124,33 +125,55 @@ def random_arrays(
     for each kind, with another generator. `drawn` keeps the normal numbers that all kinds of FACTOR_KINDS are made of.
     """
     kind, seed = _kind_and_seed(kind, seed)
-    sequence = np.random.SeedSequence([seed, KINDS.index(kind) if kind in DRAWN_KINDS else 0])
+    entropy = [seed, KINDS.index(kind) if kind in DRAWN_KINDS else 0]
     arrays: dict[str, HostArray] = {}
     partner = False
-    for tensor in kernel.tensors:
+    for place, tensor in enumerate(kernel.tensors):
         if not tensor.is_read(problem):
             continue
-        dtype = tensor.dtype_for(problem)
-        axis = None if is_integer(dtype) else tensor.summed(problem)
-        array = _contents(tensor, problem, kind, sequence, None if kind in DRAWN_KINDS else drawn)
-        if axis is not None and kind in DRAWN_KINDS:
-            _arrange(array, axis, kind, dtype, sequence, is_partner=partner)
-        elif axis is not None:
-            change_factor(kernel, problem, array, axis, kind, (seed, KINDS.index(kind)), is_partner=partner)
-        partner |= axis is not None
-        arrays[tensor.name] = tensor.layout(problem).placed(array.astype(dtype, copy=False))
+        # Of its own: what one array holds does not depend on the size of another.
+        sequence = np.random.SeedSequence(entropy, spawn_key=(place,))
+        make = partial(
+            _made, kernel, problem, tensor, kind, seed=seed, sequence=sequence, drawn=drawn, is_partner=partner
+        )
+        key = (kernel.name, kernel.folder, tensor.name, tensor.layout(problem), problem.dtype, problem.option_items)
+        arrays[tensor.name] = KEPT.take((*key, kind, seed), make) if problem.at_launch else make()
+        partner |= not is_integer(tensor.dtype_for(problem)) and tensor.summed(problem) is not None
     pair = shared_pair(kernel, problem) if kind == SHARED else None
     if pair is not None:
         first, second = pair
         arrays[second.name] = arrays[first.name].reshape(second.layout(problem).own_shape)
     if kernel.inputs is not None:
-        generator = np.random.Generator(np.random.SFC64(sequence.spawn(1)[0]))
+        of_inputs = np.random.SeedSequence(entropy, spawn_key=(len(kernel.tensors),))
+        generator = np.random.Generator(np.random.SFC64(of_inputs))
         arrays |= _own_inputs(kernel, problem, kernel.inputs, generator)
     for tensor in (t for t in kernel.tensors if t.normalised and kind not in DRAWN_KINDS):
         own = arrays[tensor.name]
         changed = change_rows(tensor, problem, own, kind, seed)
         arrays[tensor.name] = tensor.layout(problem).placed(changed.astype(own.dtype))
     return arrays
+
+
+def _made(
+    kernel: Kernel,
+    problem: Problem,
+    tensor: Tensor,
+    kind: str,
+    *,
+    seed: int,
+    sequence: np.random.SeedSequence,
+    drawn: dict[str, HostArray] | None,
+    is_partner: bool,
+) -> HostArray:
+    """One array as its tensor lies."""
+    dtype = tensor.dtype_for(problem)
+    axis = None if is_integer(dtype) else tensor.summed(problem)
+    array = _contents(tensor, problem, kind, sequence, None if kind in DRAWN_KINDS else drawn)
+    if axis is not None and kind in DRAWN_KINDS:
+        _arrange(array, axis, kind, dtype, sequence, is_partner=is_partner)
+    elif axis is not None:
+        change_factor(kernel, problem, array, axis, kind, (seed, KINDS.index(kind)), is_partner=is_partner)
+    return tensor.layout(problem).placed(array.astype(dtype, copy=False))
 
 
 def _contents(

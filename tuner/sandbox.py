@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tilewright.kernels.folders import folders_of
+from tilewright.kernels.sources.folders import folders_of
 
 VARIABLE = "TILEWRIGHT_SANDBOX"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,21 +13,17 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.families.limits import FamilyBudget
-from tilewright.tuner.families.representative import spread
+from tilewright.tuner.families.proposals import shipped_records
 from tilewright.tuner.families.table import Table
 from tilewright.tuner.families.tune import tune_family
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
-from tilewright.tuner.runtime.choice import Choice, TargetDevice
-from tilewright.tuner.runtime.shipped import shipped_answer
+from tilewright.tuner.runtime.choice import Choice
 
 UNSEEN = 8
 """Sizes of each family that tuning did not use."""
 
-PREDICTED = 3
-"""Sizes that are predicted from shipped records: both ends and the middle, as a worker does."""
-
-WARM_SECONDS, WARM_SIZES = 0.4, 8
-"""Of each search that begins with predictions."""
+WARM_SIZES = 16
+"""That are measured at first where nothing is searched."""
 
 
 def head(family: Family) -> dict[str, Any]:
@@ -43,11 +39,12 @@ def table(device: Device, kernel: Kernel, family: Family, seconds: float, seed: 
     """The family tuned twice; the table that is kept is the one from nothing."""
     cold = tune_family(device, kernel, family, FamilyBudget(seconds=seconds), seed=seed)
     row = {"seconds": cold.seconds, **_facts(kernel, cold)}
-    starts = _predicted(device, kernel, family)
-    if starts:
-        budget = FamilyBudget(seconds=WARM_SECONDS, sizes=WARM_SIZES)
-        warm = tune_family(device, kernel, family, budget, seed=seed, starts=starts)
-        row["from_shipped"] = {"starts": len(starts), "seconds": warm.seconds, "loss": warm.as_json(kernel)["loss"]}
+    records = shipped_records(kernel, family, device.model)
+    if records:
+        budget = FamilyBudget(seconds=0.0, sizes=WARM_SIZES)
+        warm = tune_family(device, kernel, family, budget, seed=seed, records=records)
+        row["from_shipped"] = {"records": len(records), "seconds": warm.seconds, **_facts(kernel, warm)}
+        row["from_shipped"]["of_best"] = _beside(warm, cold)
     return row
 
 
@@ -115,8 +112,6 @@ def _facts(kernel: Kernel, made: Table) -> dict[str, Any]:
     }
 
 
-def _predicted(device: Device, kernel: Kernel, family: Family) -> Sequence[Configuration]:
-    place = TargetDevice(device.model.slug, device.model.limits)
-    problems = [family.exact(size) for size in spread(family.low, family.high, PREDICTED)]
-    answers = [answer for problem in problems if (answer := shipped_answer(kernel, problem, place))]
-    return list(dict.fromkeys(Configuration.of(one["variant"], one["configuration"]) for one in answers))
+def _beside(warm: Table, cold: Table) -> dict[str, float]:
+    """By size, the time of the table from nothing over that of the other, where both were measured."""
+    return {str(size): cold.time_ms(size) / warm.time_ms(size) for size in warm.sizes if size in set(cold.sizes)}

@@ -116,6 +116,12 @@ def base_layer(generator: random.Random) -> Shape:
     return {"m": _between(generator, 64, MOST_TOKENS), "n": n, "k": k}
 
 
+def pixel_layer(generator: random.Random) -> Shape:
+    """A product of a model whose rows are pixels, of one of its four stages."""
+    n, k = generator.choice(LAYERS[-8:])
+    return {"m": _between(generator, 784, MOST_PIXELS), "n": n, "k": k}
+
+
 def rows(widths: tuple[int, ...]) -> Callable[[random.Random], Shape]:
     """Rows of one of these widths."""
 
@@ -160,6 +166,7 @@ SERIES = (
     Series("attention", "float32", attention, 6, 3.5, {"mask": "additive", "heads_inside": True}),
     Series("linear", "float32", layer, 44, 3.0),
     Series("linear", "float32", base_layer, 18, 2.5, of="base"),
+    Series("linear", "float32", pixel_layer, 14, 2.5, of="pixels"),
     Series("linear", "bfloat16", layer, 44, 2.5),
     Series("layer_norm", "float32", rows(WIDTHS), 16, 1.2),
     Series("layer_norm", "bfloat16", rows(WIDTHS), 12, 1.2),

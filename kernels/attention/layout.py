@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tilewright.kernels.axes import Layout, OptionalAxis, Options, Sizes
 from tilewright.kernels.errors import InvalidLayoutError
+from tilewright.kernels.fields.axes import Layout, OptionalAxis, Options, Sizes
 from tilewright.kernels.problem import OptionValue, Problem
 
 LONGEST_STRIDE = 2**31 - 1  # elements

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from tilewright.kernels.axes import OptionalAxis, Options, Sizes
+from tilewright.kernels.fields.axes import OptionalAxis, Options, Sizes
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.kernel import MAX_AXIS
 from tilewright.kernels.problem import Problem

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.kernels.axes import Layout
 from tilewright.kernels.conv2d.shape import shape_w, shape_x, shape_y
 from tilewright.kernels.errors import InvalidLayoutError
+from tilewright.kernels.fields.axes import Layout
 from tilewright.kernels.problem import OptionValue, Problem
 
 SHAPES = {"X": shape_x, "W": shape_w, "Y": shape_y}

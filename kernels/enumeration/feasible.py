@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.configuration import Configuration
+from tilewright.kernels.enumeration.configuration import Configuration
 
 ANOTHER_VARIANT = 1_000_000
 """Steps to a configuration of another variant: more than any within one."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from tilewright.kernels.axes import OptionalAxis, Options, Sizes
+from tilewright.kernels.fields.axes import OptionalAxis, Options, Sizes
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.kernels.axes import Layout
 from tilewright.kernels.errors import InvalidLayoutError
+from tilewright.kernels.fields.axes import Layout
 from tilewright.kernels.gemm.layout import stored_rows
 from tilewright.kernels.problem import OptionValue, Problem
 

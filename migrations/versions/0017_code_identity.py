@@ -11,7 +11,7 @@ import re
 import sqlalchemy as sa
 from alembic import op
 
-from tilewright.kernels import identity
+from tilewright.kernels.sources import identity
 
 revision = "0017"
 down_revision = "0010"

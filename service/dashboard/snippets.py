@@ -11,7 +11,7 @@ from textwrap import dedent
 from tilewright.kernels.dtypes import HALF, is_integer, sum_dtype
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.source import defined_by
+from tilewright.kernels.sources.source import defined_by
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import OPTIONS, function_of
 from tilewright.service.dashboard import formatting

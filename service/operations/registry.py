@@ -16,7 +16,7 @@ from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.family import Family, is_open
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, OptionValue, Problem
-from tilewright.kernels.watched import WatchedCatalogue
+from tilewright.kernels.sources.watched import WatchedCatalogue
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import (
     DeviceAnswer,

@@ -22,6 +22,7 @@ from tilewright.service.worker.ending import Preparation, end
 from tilewright.service.worker.exits import Exit
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.families.limits import FamilyBudget, FamilyHooks, FamilyStoppedError
+from tilewright.tuner.families.proposals import shipped_records
 from tilewright.tuner.families.tune import tune_family
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class FamilyRun:
                 budget,
                 seed=self.job.seed,
                 starts=[*starts, *first],
+                records=shipped_records(self.kernel, self.family, self.device.model),
                 barred=barred,
                 hooks=hooks,
             )

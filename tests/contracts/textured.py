@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.kernels.fields.texture import WEIGHT_STEP
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Tensor, Texture, Variant, shape_of
 from tilewright.kernels.space import Configuration, choice
-from tilewright.kernels.texture import WEIGHT_STEP
 
 
 def outside_is_zero(array, indices):

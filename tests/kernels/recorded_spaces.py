@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.configuration import Values
+from tilewright.kernels.enumeration.configuration import Values
 from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from faulty_kernels import FAULTY, say_that_tiled_was_faulty
 
-from tilewright.kernels import identity
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
-from tilewright.kernels.identity import code_hash, text_hash
+from tilewright.kernels.sources import identity
+from tilewright.kernels.sources.identity import code_hash, text_hash
 
 CUDA = 'extern "C" __global__ void f(float* a) {\n    a[0] = 1.0f - a[1]; // doubles\n}\n'
 TRITON = (

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
-from tilewright.kernels.folders import folders_of
 from tilewright.kernels.own import CAPABILITIES, corners, limits_of, odd_shapes, option_values, own_kernel, spread
+from tilewright.kernels.sources.folders import folders_of
 from tilewright.kernels.space import SearchSpace
 from tilewright.service.settings_model import Settings
 

@@ -10,7 +10,7 @@ from contracts.variant import needs_nvrtc
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.errors import BrokenDeclarationError
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
-from tilewright.kernels.source import INCLUDE, IncludeError, resolved
+from tilewright.kernels.sources.source import INCLUDE, IncludeError, resolved
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import OPTIONS
 

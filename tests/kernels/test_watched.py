@@ -7,7 +7,7 @@ import pytest
 from test_catalogue import DECLARATION, SOURCE, make_folder
 
 from tilewright.kernels.errors import BrokenDeclarationError
-from tilewright.kernels.watched import LOOK_EVERY_S, WatchedCatalogue
+from tilewright.kernels.sources.watched import LOOK_EVERY_S, WatchedCatalogue
 
 
 class Clock:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from tilewright.kernels.source import IncludeError, resolved
+from tilewright.kernels.sources.source import IncludeError, resolved
 from tilewright.tuner import sandbox
 from tilewright.tuner.devices.cpu.process import Allowance, run_limited
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +15,14 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import function_of, is_same_function
+from tilewright.tuner.autotune.one_search import ranks_store
 from tilewright.tuner.autotune.posed import NotPosedError, layout_of, problem_of
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, UntunedError, UntunedWarning, warn
 from tilewright.tuner.runtime.launcher import place_of, resolved
 from tilewright.tuner.runtime.runtime import Runtime, default_runtime
+from tilewright.tuner.runtime.views import Layout
 from tilewright.tuner.triton.module import compiler_options, constexprs
 
 
@@ -40,6 +41,30 @@ class KnownConfigs:
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name."""
         return {**dict(zip(self._tuner.arg_names, args, strict=False)), **kwargs}
+
+    def search(self, named: Mapping[str, Any]) -> str | None:
+        """What a search for this call depends on: function, configurations, key, device model, Triton's version.
+
+        None where a part of it is not known.
+        """
+        import triton  # noqa: PLC0415 - it is loaded
+
+        try:
+            place = _place_of(layout_of(next(value for value in named.values() if hasattr(value, "data_ptr"))))
+            function = self._text()
+        except (StopIteration, NotPosedError, TunerError):
+            return None
+        values = [str(named.get(name)) for name in self._tuner.keys]
+        dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+        configurations = [str(config) for config in self._tuner.configs]
+        return repr((triton.__version__, place.slug, function, configurations, values, dtypes))
+
+    def _text(self) -> str:
+        """Triton's hash of the function and of what it calls; its source where it is interpreted."""
+        function = self._tuner.fn
+        while not hasattr(function, "cache_key") and hasattr(function, "fn"):
+            function = function.fn
+        return getattr(function, "cache_key", None) or self._source()
 
     def key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Triton's own key, and the devices."""
@@ -67,12 +92,7 @@ class KnownConfigs:
 
     def _declared(self, runtime: Runtime) -> Kernel:
         """The kernel that declares this very function, with those variants that do; raises NotPosedError."""
-        function = self._tuner.base_fn
-        entry = function.__name__
-        try:
-            text = textwrap.dedent(inspect.getsource(function))
-        except OSError as error:
-            raise NotPosedError(f"its source cannot be read: {error}") from error
+        entry, text = self._tuner.base_fn.__name__, self._source()
         declared = [k for k in runtime.kernels.kernels() if k.is_triton and k.entry == entry]
         for kernel in declared:
             same = tuple(v for v in kernel.variants if is_same_function(kernel.source(v.name), text, entry))
@@ -83,6 +103,12 @@ class KnownConfigs:
             raise NotPosedError(f"no kernel folder declares the function {entry}; name it in TILEWRIGHT_KERNEL_FOLDERS")
         names = ", ".join(kernel.name for kernel in declared)
         raise NotPosedError(f"{names} declares another function of that name; what was measured is not this one")
+
+    def _source(self) -> str:
+        try:
+            return textwrap.dedent(inspect.getsource(self._tuner.base_fn))
+        except OSError as error:
+            raise NotPosedError(f"its source cannot be read: {error}") from error
 
     def _posed(self, kernel: Kernel, named: Mapping[str, Any]) -> tuple[Problem, TargetDevice]:
         """The problem, and the device model that the arrays are on."""
@@ -100,7 +126,7 @@ class KnownConfigs:
             if name in compiled and name in named and not is_value(named[name], compiled[name]):
                 raise NotPosedError(f"{name} is {named[name]!r}, and {compiled[name]} in {problem}")
         layout = next(layout_of(named[n]) for n, a in zip(passed, kernel.arguments, strict=True) if a in kernel.tensors)
-        return problem, place_of(resolved(layout.kind if layout.ordinal is None else f"cuda:{layout.ordinal}"))
+        return problem, _place_of(layout)
 
     def _as_config(
         self, kernel: Kernel, problem: Problem, configuration: Configuration, named: Mapping[str, Any]
@@ -121,6 +147,10 @@ class KnownConfigs:
 
         hook = max(self._tuner.configs, key=common).pre_hook
         return triton.Config(values, **compiler_options(definitions), pre_hook=hook)
+
+
+def _place_of(layout: Layout) -> TargetDevice:
+    return place_of(resolved(layout.kind if layout.ordinal is None else f"cuda:{layout.ordinal}"))
 
 
 def is_value(given: Any, text: str) -> bool:
@@ -149,15 +179,14 @@ def agreed(configuration: Configuration, problem: Problem, place: TargetDevice) 
 
     By the key-value store of the process group, of which no rank waits for another as it would in a collective.
     """
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    store = ranks_store()
+    if store is None:
         return configuration
     topic = hashlib.sha256(f"{place.slug} {problem.canonical}".encode()).hexdigest()
     own = json.dumps(configuration.as_json())
     try:
-        store = distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - torch names no other way to it
         first = store.compare_set(f"tilewright/{topic}", "", own)
-    except (RuntimeError, AttributeError) as error:
+    except RuntimeError as error:
         warn(f"ranks may choose differently for {problem}: torch's store did not answer ({error})", ServiceWarning)
         return configuration
     return Configuration.from_json(json.loads(first))

@@ -1,8 +1,12 @@
-"""`tilewright run`: in somebody's program `triton.autotune` takes what is known, and searches only where nothing is."""
+"""`tilewright run`: in somebody's program `triton.autotune` takes what is known, and searches only where nothing is.
+
+Of processes that would search for the same, one does.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 SEARCH = "what triton.autotune finds"
@@ -20,6 +24,10 @@ def start() -> None:
         key = known.key(named)
         if key not in chosen:
             chosen[key] = known.config(named, otherwise=SEARCH)
+            if chosen[key] is None:
+                chosen[key], results = _searched(this, known, named, lambda: search(this, *args, **kwargs))
+                if results:
+                    return results[0]
         config = chosen[key]
         if config is None:
             return search(this, *args, **kwargs)
@@ -36,3 +44,22 @@ def _state(tuner: Any) -> Any:
         module = importlib.import_module(f"{__package__}.known")
         tuner.tilewright = module.KnownConfigs(tuner, only_tuned=True), {}
     return tuner.tilewright
+
+
+def _searched(tuner: Any, known: Any, named: Any, launch: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """The configuration that this process's search finds or that of another one has found, and what it launched.
+
+    `launch` searches and launches, as Triton does. None: there is nothing to search for, or nothing to share.
+    """
+    one_search = importlib.import_module(f"{__package__}.one_search")
+    configs = {str(config): config for config in tuner.configs}
+    topic = known.search(named) if len(configs) > 1 else None
+    results: list[Any] = []
+    if topic is None:
+        return None, results
+
+    def search() -> str:
+        results.append(launch())
+        return str(tuner.best_config)
+
+    return configs.get(one_search.found_once(topic, configs, search)), results

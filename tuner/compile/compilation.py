@@ -15,7 +15,7 @@ from typing import Literal
 
 from tilewright.kernels.kernel import Kernel, Launch, unqualified
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.source import without_functions
+from tilewright.kernels.sources.source import without_functions
 from tilewright.kernels.space import Configuration
 from tilewright.kernels.triton import signature
 from tilewright.tuner.compile import cccl, nvrtc, std_headers

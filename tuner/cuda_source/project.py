@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewright.kernels.source import INCLUDE
+from tilewright.kernels.sources.source import INCLUDE
 from tilewright.tuner.cuda_source.tree import CudaSource
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"', re.MULTILINE)

@@ -9,7 +9,9 @@ from itertools import pairwise
 
 from tilewright.kernels.space import Configuration
 
-MOST_RANGES = 8
+MOST_RANGES = 32
+"""The best height of a tile follows the number of rows: in bfloat16 eight configurations for 1 to 8192 rows of 4096 x
+4096 lost 20 % in the mean and 46 % at most of what a search for each size found (H200, 2026-11-30)."""
 
 NO_GAIN = 0.002
 """A further range must lower the mean loss by this much: each is a module to load."""
@@ -72,14 +74,15 @@ Segments = dict[tuple[int, int], tuple[float, Configuration]]
 def _segments(losses: Mapping[Configuration, Sequence[float]], count: int) -> Segments:
     """The best configuration of each run of measured sizes, and its summed loss."""
     found: Segments = {}
-    for first in range(count):
-        sums = dict.fromkeys(losses, 0.0)
-        for last in range(first, count):
-            for configuration in sums:
-                sums[configuration] += losses[configuration][last]
-            best = min(sums, key=lambda one: sums[one])
-            if math.isfinite(sums[best]):
-                found[first, last] = sums[best], best
+    for configuration, of_one in losses.items():
+        for first in range(count):
+            total = 0.0
+            for last in range(first, count):
+                total += of_one[last]
+                if math.isinf(total):
+                    break
+                if total < found.get((first, last), (math.inf,))[0]:
+                    found[first, last] = total, configuration
     return found
 
 

@@ -12,7 +12,10 @@ from tilewright.tuner.families.representative import FIRST, spread
 
 @dataclass(frozen=True)
 class FamilyBudget:
-    """How long each of the first sizes is searched: seconds, trials, or whichever comes first."""
+    """How long each of the first sizes is searched: seconds, trials, or whichever comes first.
+
+    With 0 seconds none is: all that is measured is what records of other problems let expect.
+    """
 
     seconds: float | None = 3.0
     trials: int | None = None

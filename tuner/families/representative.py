@@ -7,16 +7,26 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import isqrt
 
-from tilewright.kernels.space import Configuration
-
 FIRST = 12
 """Sizes that are searched at first."""
 
-MOST = 20
-"""Sizes that are measured at most, with those between neighbours whose best configurations differ."""
+MOST_EACH = 4
+"""Sizes that are measured at most for each of the first ones."""
 
-NEAREST = 1.25
+GROWTH = 1.08
+"""Neighbours between which the best time grows by more get a size between them: with that configuration of the larger
+one which serves all sizes between, this is the most that a size can lose, as times grow with the size."""
+
+NEAREST = 1.02
 """Neighbours that are closer than this, one over the other, get no size between them."""
+
+TILE = 8
+"""Tiles of matrix instructions have a multiple of so many rows: where a range may well end."""
+
+WIDE = 1.5
+"""A range is verified at RANDOM_SIZES between its ends where these are so far apart, else at one."""
+
+RANDOM_SIZES = 2
 
 
 def spread(low: int, high: int, count: int = FIRST) -> list[int]:
@@ -31,30 +41,38 @@ def spread(low: int, high: int, count: int = FIRST) -> list[int]:
     return sorted({min(high, max(low, _whole(size))) for size in sizes} | {low, high})
 
 
-def between(best: Sequence[tuple[int, Configuration]], most: int) -> list[int]:
-    """At most `most` further sizes, each between two neighbours whose best configurations differ, the widest gap first.
+def between(best_ms: Sequence[tuple[int, float]], most: int) -> list[int]:
+    """At most `most` further sizes, each between two neighbours whose best times differ much, those that most do first.
 
-    `best`: sizes in order, with the best configuration of each.
+    `best_ms`: sizes in order, with the best time of each.
     """
-    gaps = [(above / below, isqrt(below * above)) for (below, one), (above, other) in pairwise(best) if one != other]
-    wide = sorted((gap for gap in gaps if gap[0] > NEAREST), reverse=True)
-    known = {size for size, _ in best}
-    return sorted({size for _, size in wide[:most]} - known)
+    gaps = [
+        (above_ms / below_ms, _middle(below, above))
+        for (below, below_ms), (above, above_ms) in pairwise(best_ms)
+        if above > below * NEAREST and above > below + 1
+    ]
+    steep = sorted((gap for gap in gaps if gap[0] > GROWTH), reverse=True)
+    return sorted({size for _, size in steep[:most]})
 
 
-def behind(best: Sequence[tuple[int, Configuration]]) -> list[int]:
-    """The sizes one larger than those whose next neighbour has another best configuration.
-
-    Whole tiles tend to end at a size that was searched; behind it the same configuration needs one more of them.
-    """
-    known = {size for size, _ in best}
-    return sorted({below + 1 for (below, one), (_, other) in pairwise(best) if one != other} - known)
-
-
-def inside(low: int, high: int, count: int, seed: int) -> list[int]:
-    """Both ends of a range, and `count` random sizes between them."""
+def inside(low: int, high: int, seed: int) -> list[int]:
+    """Both ends of a range, and random sizes between them."""
     generator = random.Random(f"{seed} {low} {high}")
+    count = RANDOM_SIZES if high > WIDE * low else 1
     return sorted({low, high, *(generator.randint(low, high) for _ in range(count))})
+
+
+def middle(below: int, above: int) -> int | None:
+    """A size between both at which whole tiles end, else the one that is as far from both; None where none is left."""
+    if above <= below * NEAREST or above <= below + 1:
+        return None
+    return _middle(below, above)
+
+
+def _middle(below: int, above: int) -> int:
+    size = isqrt(below * above)
+    whole = (size + TILE // 2) // TILE * TILE
+    return whole if below < whole < above else max(below + 1, size)
 
 
 def _whole(size: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.kernels.dtypes import real_macros
 from tilewright.kernels.kernel import Kernel, Launch
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.source import resolved
+from tilewright.kernels.sources.source import resolved
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.library.cublas import LibraryCall
 from tilewright.tuner.library.place import LibraryPlace

@@ -101,5 +101,5 @@ def smoothing(size: int, deviation: float) -> NDArray[np.float32]:
 
 @cache
 def trained() -> Network:
-    """The network for `images`, as tools/train_digits.py left it."""
+    """The network for `images`, with the weights that come with the package; its `about` says how they were made."""
     return Network.load(WEIGHTS)

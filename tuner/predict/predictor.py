@@ -217,7 +217,9 @@ class Predictor:
             cautious = expected = float(self._model.values(self._features.rows(problem, candidates))[0])
         else:
             with one_thread():
-                chosen, (cautious, expected) = self._search(problem, is_open, candidates)
+                expectations = self._search(problem, is_open, candidates)
+            chosen = min(expectations, key=lambda c: expectations[c][0])
+            cautious, expected = expectations[chosen]
         caution, expected = cautious - expected, max(expected, self._highest_rate)
         tried = (self._records[i] for i in order if chosen in self._records[i].times_ms)
         work = work_of(self._kernel, problem)
@@ -235,6 +237,28 @@ class Predictor:
             library is not None and library.time_ms < time_ms and not self._leads.may_gain(distances),
         )
 
+    def ranked(self, problem: Problem, is_admitted: Callable[[Configuration], bool], count: int) -> list[Configuration]:
+        """At most `count` of the candidates that `predict` looks at, those of the least expected times first."""
+
+        def is_open(configuration: Configuration) -> bool:
+            return configuration not in self._failed and is_admitted(configuration)
+
+        order = [int(i) for i in np.argsort(self._distances(problem), kind="stable")]
+        candidates = list(filter(is_open, self._candidates(order)))
+        if not candidates:
+            return []
+        with one_thread():
+            expectations = self._search(problem, is_open, candidates)
+        return sorted(expectations, key=lambda one: expectations[one][0])[:count]
+
+    def best_of(self, problem: Problem, configurations: Sequence[Configuration], count: int) -> list[Configuration]:
+        """At most `count` of these, those of the least expected times first."""
+        if not configurations:
+            return []
+        with one_thread():
+            expected = self._expected(problem, configurations, math.inf)
+        return sorted(expected, key=lambda one: expected[one][0])[:count]
+
     def nearest_first(self, problems: Sequence[Problem]) -> list[Problem]:
         """The problems by their distance to the nearest tuned one."""
         return sorted(problems, key=lambda problem: float(self._distances(problem).min()))
@@ -250,8 +274,8 @@ class Predictor:
 
     def _search(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
-    ) -> tuple[Configuration, Expected]:
-        """The best of the candidates and of what comes of them by changes, with its expected value."""
+    ) -> dict[Configuration, Expected]:
+        """Expected values of the candidates, and of what comes of the best of them by changes."""
         expectations: dict[Configuration, Expected] = {}
         changed: set[Configuration] = set()
         new, seen = list(candidates), set(candidates)
@@ -264,8 +288,7 @@ class Predictor:
             seen.update(changes)
             if not new:
                 break
-        chosen = min(expectations, key=lambda c: expectations[c][0])
-        return chosen, expectations[chosen]
+        return expectations
 
     def _expected(
         self, problem: Problem, configurations: Sequence[Configuration], least: float

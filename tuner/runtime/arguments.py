@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.kernels.axes import Layout as Strided
 from tilewright.kernels.dtypes import ITEM_BYTES
 from tilewright.kernels.errors import InvalidLayoutError, InvalidProblemError
+from tilewright.kernels.fields.axes import Layout as Strided
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.triton import is_compiled_in

@@ -11,9 +11,9 @@ from typing import Any
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
-from tilewright.kernels.folders import folders_of
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem
+from tilewright.kernels.sources.folders import folders_of
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher, resolved

@@ -68,6 +68,7 @@ def tune_table(
     from tilewright.service.cli.local.ladder import alone_on, device_named
     from tilewright.tuner.devices.local import open_device
     from tilewright.tuner.families.limits import FamilyBudget, FamilyHooks
+    from tilewright.tuner.families.proposals import shipped_records
     from tilewright.tuner.families.tune import tune_family
 
     declared, family = _family(kernel, shape, dtype, option, same=batch_invariant)
@@ -76,7 +77,9 @@ def tune_table(
         opened = open_device(entry.name)
         try:
             budget = FamilyBudget(seconds, trials, sizes)
-            table = tune_family(opened, declared, family, budget, seed=seed, hooks=FamilyHooks(say=note))
+            records = shipped_records(declared, family, opened.model)
+            hooks = FamilyHooks(say=note)
+            table = tune_family(opened, declared, family, budget, seed=seed, records=records, hooks=hooks)
         finally:
             opened.close()
     document = table.as_json(declared)

@@ -5,8 +5,8 @@ import pytest
 from contracts.variant import verified
 
 from tilewright.kernels.attention.declaration import KERNEL
-from tilewright.kernels.axes import Layout
 from tilewright.kernels.errors import InvalidLayoutError, InvalidProblemError
+from tilewright.kernels.fields.axes import Layout
 
 SMALL = {"batch": 2, "heads": 4, "queries": 13, "keys": 21, "depth": 40}
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from tilewright.kernels.axes import Layout
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.conv2d.views import posed_by
 from tilewright.kernels.errors import InvalidLayoutError
+from tilewright.kernels.fields.axes import Layout
 
 CONV2D = catalogue().get("conv2d")
 IMAGE = {"batch": 2, "height": 7, "width": 9, "channels": 3, "filters": 5, "kernel_h": 3, "kernel_w": 2}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from faulty_kernels import with_change
 
-from tilewright.kernels.axes import Layout
-from tilewright.kernels.configuration import Configuration
+from tilewright.kernels.enumeration.configuration import Configuration
 from tilewright.kernels.errors import InvalidProblemError
+from tilewright.kernels.fields.axes import Layout
 from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem

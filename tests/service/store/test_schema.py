@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 
-from tilewright.kernels.identity import code_hash, text_hash
+from tilewright.kernels.sources.identity import code_hash, text_hash
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations import registry

@@ -18,7 +18,7 @@ from sampling import sampled
 
 from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant, shape_of
 from tilewright.kernels.own import limits_of
-from tilewright.kernels.source import INCLUDE, resolved
+from tilewright.kernels.sources.source import INCLUDE, resolved
 from tilewright.kernels.space import choice
 from tilewright.tuner.compile import compilation, nvrtc
 from tilewright.tuner.compile.compilation import OPTIONS, Compilation, arch_of, read_resources, symbol_of

@@ -9,7 +9,7 @@ from sampling import sampled, shape_or_example
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import HALF, REAL, real_macros
 from tilewright.kernels.problem import Limits
-from tilewright.kernels.source import resolved
+from tilewright.kernels.sources.source import resolved
 from tilewright.tuner import devices
 from tilewright.tuner.compile import nvrtc
 from tilewright.tuner.compile.compilation import OPTIONS, arch_of

@@ -20,7 +20,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.families.cover import MOST_RANGES, NO_GAIN, NoCoverError, Span, cover, mean_loss, serving
 from tilewright.tuner.families.limits import FamilyBudget
-from tilewright.tuner.families.representative import behind, between, inside, spread
+from tilewright.tuner.families.representative import GROWTH, between, inside, middle, spread
 from tilewright.tuner.families.table import Table
 from tilewright.tuner.families.tune import tune_family
 from tilewright.tuner.outcome import ALL_KINDS, KindsPart
@@ -103,7 +103,8 @@ def test_a_table_that_does_not_fit_is_not_used(table: Table, change: dict[str, o
 def test_a_table_is_superseded_as_a_whole(table: Table, tmp_path: Path) -> None:
     runtime = Runtime(answers=AnswerCache(tmp_path / "answers"))
     runtime.tables.put(FAMILY, table.device_model, table.as_json(GEMM))
-    one = replace(table, spans=(replace(table.spans[-1], low=1),))
+    last = table.spans[-1]
+    one = replace(table, spans=(replace(last, low=1),), times={last.configuration: table.times[last.configuration]})
     again = runtime.tables.put(FAMILY, table.device_model, one.as_json(GEMM))
     assert [path.name for path in again.parent.iterdir()] == [again.name]
     assert len(json.loads(again.read_text())["ranges"]) == 1
@@ -116,25 +117,39 @@ def test_sizes_that_stand_for_an_axis_have_both_its_ends(low: int, more: int, co
     assert sizes[-1] == low + more
     assert sizes == sorted(set(sizes))
     assert len(sizes) <= count + 2
-    assert all(low <= size <= low + more for size in inside(low, low + more, 3, 1))
+    assert all(low <= size <= low + more for size in inside(low, low + more, 1))
 
 
-@given(st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 2)), min_size=1, max_size=12), st.integers(0, 5))
-def test_further_sizes_lie_between_neighbours_that_differ(best: list[tuple[int, int]], most: int) -> None:
-    ordered = sorted(dict(best).items())
-    some = [(size, Configuration.of("v", {"T": value})) for size, value in ordered]
-    found = between(some, most)
+@given(st.lists(st.tuples(st.integers(1, 9000), st.floats(0.1, 9.0)), min_size=1, max_size=12), st.integers(0, 5))
+def test_further_sizes_lie_where_the_best_time_grows(best_ms: list[tuple[int, float]], most: int) -> None:
+    ordered = sorted(dict(best_ms).items())
+    found = between(ordered, most)
     assert len(found) <= most
     for size in found:
-        below = max(one for one in some if one[0] < size)
-        above = min(one for one in some if one[0] > size)
-        assert below[1] != above[1]
+        below = max(one for one in ordered if one[0] < size)
+        above = min(one for one in ordered if one[0] > size)
+        assert above[1] > GROWTH * below[1]
 
 
-def test_where_the_best_changes_the_size_behind_is_measured_too() -> None:
-    one, other = (Configuration("tiled", (("TILE", size),)) for size in (8, 16))
-    assert behind([(4, one), (64, one), (128, other), (256, one)]) == [65, 129]
-    assert behind([(4, one), (5, other)]) == []
+def test_sizes_between_end_where_no_time_grows_much() -> None:
+    """With a time that grows as the rows do, a few halvings are enough: any size then loses little."""
+    sizes = spread(1, 8192)
+    while more := between([(size, 10.0 + size / 20) for size in sizes], 99):
+        sizes = sorted({*sizes, *more})
+    assert all(10.0 + b / 20 <= GROWTH * (10.0 + a / 20) or b - a == 1 for a, b in pairwise(sizes))
+    assert len(sizes) < 90
+
+
+def test_ranges_meet_where_whole_tiles_end() -> None:
+    assert middle(256, 424) == 328
+    assert middle(424, 430) is None
+    assert middle(3, 5) == 4
+
+
+@given(st.integers(1, 8192), st.integers(1, 8192))
+def test_a_middle_lies_between(one: int, other: int) -> None:
+    size = middle(min(one, other), max(one, other))
+    assert size is None or min(one, other) < size < max(one, other)
 
 
 def test_a_range_sees_each_kind_of_inputs_at_one_of_its_sizes() -> None:

@@ -19,7 +19,7 @@ import tilewright.torch as tw  # noqa: E402
 from tests.tuner.pytorch.locked_rank import lock_for, model_on  # noqa: E402
 from tests.tuner.pytorch.ranks import two_ranks  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
-from tilewright.kernels.identity import text_hash  # noqa: E402
+from tilewright.kernels.sources.identity import text_hash  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
 from tilewright.tuner.runtime import Runtime, host  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 from faulty_kernels import FAULTY, say_that_tiled_was_faulty
 from made_bundles import CUBIN, GEMM, PLACE, PROBLEM, bundle_file, choose, result, sums
 
-from tilewright.kernels.identity import text_hash
+from tilewright.kernels.sources.identity import text_hash
 from tilewright.tuner.runtime import BrokenBundleError, BundleWarning, OlderBundleError, Runtime, UntrustedBundleError
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.runtime import default_runtime

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.axes import Layout
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import C_TYPES, is_integer
 from tilewright.kernels.errors import BrokenDeclarationError
+from tilewright.kernels.fields.axes import Layout
 from tilewright.kernels.own import own_kernel
 from tilewright.kernels.triton import ELEMENTS
 from tilewright.tuner.adopt.adopt import Adopted

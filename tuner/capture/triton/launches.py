@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.kernels.axes import Layout
 from tilewright.kernels.dtypes import is_integer
+from tilewright.kernels.fields.axes import Layout
 from tilewright.tuner.capture.triton.sizes import Column, Sizes, axes_of, is_padded
 from tilewright.tuner.capture.triton.space import Tuned, is_block, tuned
 

@@ -19,7 +19,7 @@ import platformdirs
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.source import defined_by
+from tilewright.kernels.sources.source import defined_by
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.cache import remove_oldest
 from tilewright.tuner.compile.compilation import triton_version

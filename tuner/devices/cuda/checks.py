@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.kernels.dtypes import ITEM_BYTES, REAL, real_macros, rounding_of
 from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.source import resolved
+from tilewright.kernels.sources.source import resolved
 from tilewright.tuner.devices.cuda.reference import HeldReference
 from tilewright.tuner.loop.verify import C_DEFAULT, underflow, worse
 from tilewright.tuner.outcome import Verification

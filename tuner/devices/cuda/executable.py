@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.arguments import Tensor
+from tilewright.kernels.fields.arguments import Tensor
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cuda.checks import CHECK_LAUNCH, GUARD_BYTES, POISON, CheckKernels
 from tilewright.tuner.devices.cuda.graph import LaunchGraph

@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilewright.kernels.arguments import Tensor
 from tilewright.kernels.dtypes import ITEM_BYTES
 from tilewright.kernels.family import Family
+from tilewright.kernels.fields.arguments import Tensor
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.variant import TensorMap

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_byte, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from tilewright.kernels.arguments import Tensor
 from tilewright.kernels.dtypes import ITEM_BYTES, is_integer
+from tilewright.kernels.fields.arguments import Tensor
+from tilewright.kernels.fields.texture import ADDRESSES, FILTERS, Texture
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.texture import ADDRESSES, FILTERS, Texture
 from tilewright.tuner.devices.cuda.driver import DriverError, call
 from tilewright.tuner.errors import TunerError
 

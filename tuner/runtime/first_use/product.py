@@ -12,7 +12,7 @@ from tilewright.kernels.dtypes import ITEM_BYTES, LARGEST, SMALLEST_NORMAL, UNIT
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import admitted_roundoff
-from tilewright.kernels.source import resolved
+from tilewright.kernels.sources.source import resolved
 from tilewright.tuner.loop.verify import C_DEFAULT, bound_factor, underflow
 
 ROWS = 16

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from tuned_results import LIMITS, MODEL, SHAPE, Results
 
-from tilewright.kernels.identity import code_hash
+from tilewright.kernels.sources.identity import code_hash
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.bundles.bundle import bundle

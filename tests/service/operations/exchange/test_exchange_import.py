@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select, update
 from tuned_results import ENVIRONMENT, MODEL, SHAPE, Results, best, pointers, take
 
-from tilewright.kernels.identity import text_hash
+from tilewright.kernels.sources.identity import text_hash
 from tilewright.service.errors import ConflictError, InvalidRequestError
 from tilewright.service.operations.answers import Match
 from tilewright.service.operations.best.results import results

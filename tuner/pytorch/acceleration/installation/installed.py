@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
+from tilewright.tuner.pytorch.acceleration.installation.accepted import Accepted, accepted_inputs
+from tilewright.tuner.pytorch.acceleration.installation.functions import ForwardWithFunctions
 from tilewright.tuner.pytorch.acceleration.installation.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.installation.quantised import (
     QuantisedLayers,
@@ -27,8 +28,8 @@ from tilewright.tuner.pytorch.acceleration.installation.shared import (
     part,
     turn,
 )
-from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries, entry, opened
-from tilewright.tuner.pytorch.acceleration.recognition.calls import MODULES, NAMES, call_of, foreign, of_turned_layer
+from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entry, opened
+from tilewright.tuner.pytorch.acceleration.recognition.calls import MODULES, foreign, of_turned_layer
 from tilewright.tuner.pytorch.warm import Warm
 
 SHARED = "shared"
@@ -50,46 +51,6 @@ class Replacement:
     fusion: str = ""
     weights: str = ""
     any_rows: bool = False
-
-
-class Accepted:
-    """The inputs with which our operator runs; with any other PyTorch's own does.
-
-    `open_keys`: those of inputs that may have any number of rows. `with_gradients`: it was judged with gradients
-    recorded, and so runs then too.
-    """
-
-    def __init__(
-        self,
-        eager: frozenset[Hashable],
-        compiled: frozenset[Hashable],
-        open_keys: frozenset[Hashable] = frozenset(),
-        *,
-        with_gradients: bool,
-    ) -> None:
-        self.eager, self.compiled, self.open_keys = eager, compiled, open_keys
-        self.with_gradients = with_gradients
-
-    def takes_any_rows_of(self, x: Tensor) -> bool:
-        """Whether inputs that have only another number of rows are ours too."""
-        return bool(self.open_keys) and opened(entry(x)) in self.open_keys
-
-    def takes(self, key: Hashable) -> bool:
-        """Whether a call with that entry is ours."""
-        if torch.is_grad_enabled() and not self.with_gradients:
-            return False
-        if torch.compiler.is_compiling():
-            return key in self.compiled
-        is_accepted = key in self.eager or (self.open_keys and opened(key) in self.open_keys)
-        return bool(is_accepted) and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001 - as in operator.py; there is no rule for vmap
-
-
-@cache
-def _accepted(
-    eager: frozenset[Hashable], compiled: frozenset[Hashable], open_keys: frozenset[Hashable], *, with_gradients: bool
-) -> Accepted:
-    """The same object for the same inputs: torch.compile makes code for an object."""
-    return Accepted(eager, compiled, open_keys, with_gradients=with_gradients)
 
 
 class Replaced:
@@ -207,38 +168,6 @@ class ForeignForward:
         return type(self._module).forward(self._module, *given, **named) if found is None else found
 
 
-class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
-    """Runs our operators in the place of functions, with the arguments that were accepted."""
-
-    def __init__(self, accepted: Mapping[str, Accepted]) -> None:
-        super().__init__()
-        self._accepted = {function: accepted[name] for function, name in NAMES.items() if name in accepted}
-
-    def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
-        """The function's result."""
-        named = named or {}
-        accepted = self._accepted.get(function)
-        if accepted is not None:
-            call = call_of(function, arguments, named)
-            if call is not None and call.is_plain and accepted.takes(entries(call)):
-                return call.run()
-        return function(*arguments, **named)
-
-
-class ForwardWithFunctions:
-    """A model's `forward`, in which functions are replaced. `before`: the instance's own, None where it had none."""
-
-    def __init__(self, model: nn.Module, accepted: Mapping[str, Accepted]) -> None:
-        self.before = vars(model).get("forward")
-        self._forward = model.forward
-        self._calls = _FunctionCalls(accepted)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """The model's result."""
-        with self._calls:
-            return self._forward(*arguments, **named)
-
-
 @dataclass
 class _Keys:
     eager: set[Hashable] = field(default_factory=set)
@@ -247,7 +176,7 @@ class _Keys:
 
     def accepted(self, *, with_gradients: bool) -> Accepted:
         keys = frozenset(self.eager), frozenset(self.compiled), frozenset(self.any_rows)
-        return _accepted(*keys, with_gradients=with_gradients)
+        return accepted_inputs(*keys, with_gradients=with_gradients)
 
 
 def install(model: nn.Module, stands: Sequence[Replacement], *, with_gradients: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.kernels.errors import KernelError
 
-INCLUDE = Path(__file__).parent / "include"
+INCLUDE = Path(__file__).parents[1] / "include"
 """Tilewright's own headers: what `-I` names where a compiler reads a `.cu` by itself."""
 
 _INCLUDE_LINE = re.compile(r'[ \t]*#[ \t]*include[ \t]*"([^"]+)"[ \t]*(?://.*)?')

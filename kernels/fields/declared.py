@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tilewright.kernels.arguments import Argument, Scalar, Tensor
-from tilewright.kernels.axes import Layout, OptionalAxis
-from tilewright.kernels.options import Option
+from tilewright.kernels.fields.arguments import Argument, Scalar, Tensor
+from tilewright.kernels.fields.axes import Layout, OptionalAxis
+from tilewright.kernels.fields.options import Option
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.reference import (
     TOLERANCE,

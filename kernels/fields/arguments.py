@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.kernels.axes import Layout
-from tilewright.kernels.configuration import Values
 from tilewright.kernels.dtypes import ITEM_BYTES, is_integer
+from tilewright.kernels.enumeration.configuration import Values
+from tilewright.kernels.fields.axes import Layout
+from tilewright.kernels.fields.texture import Texture
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.texture import Texture
 
 
 def shape_of(*sizes: str | int) -> Callable[[Problem], tuple[int, ...]]:

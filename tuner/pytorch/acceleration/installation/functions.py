@@ -1,0 +1,123 @@
+"""Functions that a model calls, and our operators in their place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from tilewright.tuner.pytorch.acceleration.installation.accepted import Accepted
+from tilewright.tuner.pytorch.acceleration.recognition.call import entries
+from tilewright.tuner.pytorch.acceleration.recognition.calls import NAMES, call_of
+
+_ATTENTION = functional.scaled_dot_product_attention
+"""The function that models spend time in. PyTorch's module is asked for it at each call, which costs nothing; a mode
+sees every function of a model: 12 layers of BERT then took the host 11 ms in place of 4 (H200, 2026-11-30)."""
+
+
+class _OfThread(threading.local):
+    run: Callable[..., Any] | None = None  # in place of attention
+    seen = 0  # calls of attention by PyTorch's module
+
+
+_OF_THREAD = _OfThread()
+_LOCK = threading.Lock()
+_inside = 0  # models that are called now, with attention replaced
+
+
+def _attention(*arguments: Any, **named: Any) -> Any:
+    """Attention while some thread's model has it replaced: ours in that thread, where it is accepted."""
+    _OF_THREAD.seen += 1
+    run = _OF_THREAD.run
+    found = None if run is None else run(arguments, named)
+    return _ATTENTION(*arguments, **named) if found is None else found
+
+
+@contextmanager
+def _attention_by_name(run: Callable[..., Any]) -> Iterator[None]:
+    """Calls of `torch.nn.functional.scaled_dot_product_attention` in this thread run that first."""
+    global _inside  # noqa: PLW0603 - PyTorch's module, whose name is changed, is one as well
+    before, _OF_THREAD.run = _OF_THREAD.run, run
+    with _LOCK:
+        _inside += 1
+        functional.scaled_dot_product_attention = _attention
+    try:
+        yield
+    finally:
+        _OF_THREAD.run = before
+        with _LOCK:
+            _inside -= 1
+            if not _inside:
+                functional.scaled_dot_product_attention = _ATTENTION
+
+
+class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
+    """Runs our operators in the place of functions, with the arguments that were accepted."""
+
+    def __init__(self, accepted: Mapping[str, Accepted]) -> None:
+        super().__init__()
+        self._accepted = {function: accepted[name] for function, name in NAMES.items() if name in accepted}
+        self.seen = 0  # calls of functions that are replaced for some arguments
+
+    def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
+        """The function's result."""
+        named = named or {}
+        accepted = self._accepted.get(function)
+        if accepted is not None:
+            self.seen += 1
+            found = _result(accepted, function, arguments, named)
+            if found is not None:
+                return found
+        return function(*arguments, **named)
+
+
+def _result(accepted: Accepted, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Our operator's result; None where PyTorch's function runs."""
+    call = call_of(function, arguments, named)
+    if call is not None and call.is_plain and accepted.takes(entries(call)):
+        return call.run()
+    return None
+
+
+class ForwardWithFunctions:
+    """A model's `forward`, in which functions are replaced. `before`: the instance's own, None where it had none.
+
+    A mode sees every function. Where the first call shows that the model's only function is attention, by the name that
+    PyTorch's module has, later ones are without the mode.
+    """
+
+    def __init__(self, model: nn.Module, accepted: Mapping[str, Accepted]) -> None:
+        self.before = vars(model).get("forward")
+        self._forward = model.forward
+        self._accepted = accepted
+        self._calls = _FunctionCalls(accepted)
+        self._is_by_name: bool | None = None if set(accepted) == {_ATTENTION.__name__} else False
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The model's result."""
+        if self._is_by_name is False or torch.compiler.is_compiling():
+            with self._calls:
+                return self._forward(*arguments, **named)
+        if self._is_by_name:
+            with _attention_by_name(self._attend):
+                return self._forward(*arguments, **named)
+        return self._first(arguments, named)
+
+    def _attend(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return _result(self._accepted[_ATTENTION.__name__], _ATTENTION, arguments, named)
+
+    def _first(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """With the mode, while calls by name are counted too."""
+        by_mode, by_name = self._calls.seen, _OF_THREAD.seen
+        with _attention_by_name(lambda *_: None), self._calls:
+            result = self._forward(*arguments, **named)
+        seen = self._calls.seen - by_mode
+        if seen:
+            self._is_by_name = seen == _OF_THREAD.seen - by_name
+        return result
