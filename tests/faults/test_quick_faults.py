@@ -77,6 +77,7 @@ def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded, gate):
     fault.is_over_with_a_trial(fleet, job_id)
 
 
+@pytest.mark.in_turn(2)  # test_cpu.py and test_isolated.py try each bug without a worker
 def test_every_bug_of_a_kernel_is_its_trials_outcome_and_the_job_goes_on(fleet, gate, monkeypatch):
     gate.open()
     fleet.start_worker(TILEWRIGHT_KERNEL_FOLDERS=FOLDERS, **gate.environment)
@@ -140,6 +141,7 @@ os._exit(ended.returncode)
 """
 
 
+@pytest.mark.in_turn(2)  # test_cpu_process.py tries it without a worker
 def test_a_compiler_that_leaves_a_daemon_with_the_pipe_open_holds_nobody_up(fleet, gate, tmp_path):
     wrapper, said = tmp_path / "wrapped-c++", tmp_path / "daemons"
     compiler = list(find_compiler().command)

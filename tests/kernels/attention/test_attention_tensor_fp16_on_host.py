@@ -78,6 +78,7 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
         assert verification.wrong == 0, (kind, verification)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("problem", "values", "kinds"),
     [

@@ -23,6 +23,7 @@ def verified(device, kernel, problem, configuration):
         return bench.verify_each_kind(bench.compile(configuration))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [

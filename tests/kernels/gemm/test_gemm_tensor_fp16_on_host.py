@@ -73,6 +73,7 @@ def verified(packed, problem, arrays):
     return compare(held["C"], reference, "float32")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("sizes", "layout", "values"),
     [

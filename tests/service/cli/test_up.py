@@ -107,6 +107,7 @@ def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_runnin
     assert left == []
 
 
+@pytest.mark.in_turn(2)  # the longest test, eight processes; what they do is tried without them
 def test_a_second_up_tunes_nothing_and_answers_the_printed_curl_line_and_a_third_finds_the_port_taken(machine, tuned):
     (line,) = (line for line in tuned[0].stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]

@@ -14,10 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
+from slowness import Clock, slow_down  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import accelerate as accelerating  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judgement import judge, settling  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import judge, settling, timing  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within  # noqa: E402
 
 nn = torch.nn
@@ -27,6 +29,14 @@ nn = torch.nn
 def without_gradients():
     with torch.no_grad():
         yield
+
+
+@pytest.fixture
+def slow_linear(monkeypatch):
+    """PyTorch's linear layers take milliseconds of the clock that decides: ours win on every machine."""
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    slow_down(monkeypatch, nn.Linear, sleep=clock.sleep)
 
 
 def model():
