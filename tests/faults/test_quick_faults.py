@@ -156,6 +156,7 @@ def test_a_compiler_that_leaves_a_daemon_with_the_pipe_open_holds_nobody_up(flee
     fleet.until(lambda: not any(is_running(pid) for pid in daemons))
 
 
+@pytest.mark.in_turn(3)
 def test_a_job_far_beyond_its_seconds_is_stopped_and_keeps_its_trials(fleet, gate):
     gate.allow(2)
     fleet.start_worker(TILEWRIGHT_OVERRUN_S="3", TILEWRIGHT_STOP_GRACE_S="1", **gate.environment)

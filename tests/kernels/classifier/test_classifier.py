@@ -48,6 +48,7 @@ def test_the_source_is_clean_under_sanitizers(device, mode):
     bench.close()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("text", "bug"),
     [

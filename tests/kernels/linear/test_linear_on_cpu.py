@@ -78,6 +78,7 @@ def test_strided_loads_are_clean_under_sanitizers(device, mode):
     bench.close()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("file", "text", "bug"),
     [

@@ -238,6 +238,7 @@ def test_a_provider_without_the_library_for_it_ends_it_and_says_what_to_install(
     assert (ran.status, "pip install 'tilewright[service,oidc]'" in ran.err) == (1, True)
 
 
+@pytest.mark.in_turn(3)
 def test_with_a_certificate_it_speaks_https_and_its_cookies_are_for_https(fleet, tmp_path):
     certificate, port = certificate_of("localhost", tmp_path), free_port()
     fleet.start_api(port, TILEWRIGHT_TLS_CERTIFICATE=str(certificate), TILEWRIGHT_REQUIRE_KEYS="true")

@@ -98,6 +98,7 @@ def page_routes() -> list[PageRoute]:
     return list(found.values())
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("texts_of", ["sixth", pytest.param("all", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("route", page_routes(), ids=lambda route: route.path)
 def test_no_address_fails_a_page_or_tells_of_the_inside(client, commit, route, texts_of):

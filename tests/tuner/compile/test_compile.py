@@ -182,6 +182,7 @@ def nvcc():
 NVCC_SAMPLE = {"kernels/linear/tensor_sm90.cu"}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("path", sampled(SOURCES, lambda path: name(path) in NVCC_SAMPLE), ids=name)
 def test_nvcc_compiles_a_file_from_its_folder(path, tmp_path):
     command = nvcc()

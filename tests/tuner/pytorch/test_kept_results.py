@@ -97,6 +97,7 @@ def test_anything_that_decides_makes_it_another_decision(slow_linear, monkeypatc
             tw.accelerate(other, sample, **(QUICK | named))
 
 
+@pytest.mark.in_turn(2)
 def test_what_does_not_hold_any_more_is_decided_anew(slow_linear, monkeypatch, kept_folder):
     tw.accelerate(model(), X, **QUICK)
     [path] = kept_folder.iterdir()
@@ -130,6 +131,7 @@ print(len(seen), type(other[0]).__name__, result.way)
 """
 
 
+@pytest.mark.in_turn(3)
 def test_another_process_of_the_same_program_measures_nothing(slow_linear, tmp_path):
     first = tw.accelerate(model(), X, **QUICK)
     environment = {"TILEWRIGHT_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}

@@ -117,6 +117,7 @@ def counted(caller):
     return sorted(line for line in lines if "/metrics" not in line)
 
 
+@pytest.mark.in_turn(3)
 def test_both_ways_say_count_and_note_the_same(both):
     short, long = both
     for query in IN_MEMORY + LEFT:
@@ -172,6 +173,7 @@ def keyed(both, monkeypatch):
     settings.cache_clear()
 
 
+@pytest.mark.in_turn(3)
 def test_keys_are_demanded_and_requests_limited_on_the_short_way_too(keyed, caplog):
     caller, token = keyed
     caplog.set_level(logging.INFO, "tilewright.requests")

@@ -111,6 +111,7 @@ def test_one_program_is_right_at_every_batch(variant: str, dtype: str, options: 
     assert len(programs) == 2  # where C lies is compiled in
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("n", "values"), [(8192, {"SPLIT": 4, "UNROLL": 2}), (301, {"ROWS": 4, "THREADS_PER_ROW": 64, "UNROLL": 2})]
 )
