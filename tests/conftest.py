@@ -9,13 +9,16 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import emptying
 import hypothesis
 import pytest
+from quick_compiles import quick_modes
+from sampling import take_turns
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
@@ -55,6 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[HOME_VARIABLE] = tempfile.mkdtemp(prefix="tw-test-")
         config.stash[_owned] = Path(os.environ[HOME_VARIABLE])
     gc.disable()  # every collected test stays until the end: looking for garbage among them is in vain
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    made = yield
+    if isinstance(made, list):  # all cases of one test, whichever are asked for
+        take_turns(made)
+    return made
 
 
 @pytest.hookimpl(trylast=True)
@@ -97,13 +108,10 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_compiles() -> Iterator[None]:
-    """Programs that this process makes compile in a quarter of the time: they run once. Commands and workers take -O3.
-
-    Those that are loaded run launches of many blocks, and would take longer than -Og saves.
-    """
+    """Programs that this process makes compile in a fifth of the time. Commands and workers take -O3."""
     with pytest.MonkeyPatch.context() as patch:
-        for mode, level in (("fast", "-Og"), ("library", "-O1")):
-            patch.setitem(MODES, mode, tuple(flag.replace("-O3", level) for flag in MODES[mode]))
+        for mode, flags in quick_modes().items():
+            patch.setitem(MODES, mode, flags)
         yield
 
 

@@ -232,7 +232,7 @@ class Fleet:
                 if seen := look():
                     return seen
             assert time.monotonic() < deadline, self.said()
-            time.sleep(0.1)  # each look is a connection, and costs the processes that are waited for their core
+            time.sleep(0.2)  # each look costs the processes that are waited for ten milliseconds of their core
 
     def said(self) -> str:
         """The ends of the logs that there are."""

@@ -20,6 +20,7 @@ import torch
 from small_operators import Small
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.testing._internal import common_utils, opinfo
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.utils import _pytree as pytree
@@ -36,6 +37,9 @@ CLOSE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.complex64: 1e-4, torch.
 
 LEAST_OURS = 0.6
 """The share of contiguous samples of the dtypes that kernels have, which kernels of ours must have computed."""
+
+# PyTorch looks through the callers for a unittest's method, once an entry and for seconds: here there is none.
+common_utils.extract_test_fn = opinfo.core.extract_test_fn = lambda: None
 
 
 class UnsayableError(Exception):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import subprocess
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +21,32 @@ def sampled(cases: Iterable[Any], is_usual: Callable[..., bool]) -> list[Any]:
     """The cases, tuples or single values, as parameters; those that are not usual carry the mark `exhaustive`."""
     tuples = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=() if is_usual(*case) else EXHAUSTIVE) for case in tuples]
+
+
+def take_turns(cases: Sequence[pytest.Item]) -> None:
+    """Of a test with the mark `in_turn(n)` a commit runs every n-th case, from one that its hash chooses; nightly all.
+
+    For cases that share their causes of failure: each has its turn, and no commit is without one. A test without other
+    cases, whose parts have tests of their own, is run by every n-th commit.
+    """
+    usual = [case for case in cases if case.get_closest_marker(EXHAUSTIVE.name) is None]
+    if usual and (mark := usual[0].get_closest_marker("in_turn")):
+        first, step = turn(mark.args[0], usual[0].nodeid)
+        kept = usual[first % min(step, len(usual)) :: step] if len(usual) > 1 or first == 0 else []
+        for case in {*usual} - {*kept}:
+            case.add_marker(EXHAUSTIVE)
+
+
+def turn(parts: int, name: str) -> tuple[int, int]:
+    """Which of so many parts of what is named so is this commit's, and `parts`: the start and the step of a slice."""
+    return zlib.crc32(f"{current_commit()} {name}".encode()) % parts, parts
+
+
+@cache
+def current_commit() -> str:
+    """The hash of the commit that is checked out; empty where there is none."""
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def shape_or_example(kernel, shape):

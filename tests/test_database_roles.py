@@ -73,6 +73,7 @@ def test_a_role_without_its_password_is_refused(server):
         psycopg.connect(f"postgresql://tilewright_migrator@/tilewright?{server.socket}")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("role", ["api", "worker"])
 @pytest.mark.parametrize(
     "statement",

@@ -177,6 +177,7 @@ GEMV = catalogue().get("gemv"), catalogue().get("gemv").variant("naive")
 HOPPER = limits_of((9, 0))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
 def test_twelve_shapes_bring_every_variant_to_problems_that_it_serves(kernel):
     assert len(gpu_check.shapes(kernel)) == 12

@@ -60,6 +60,7 @@ def ran(tuned, monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.in_turn(2)
 def test_both_winners_are_timed_and_a_row_is_not_made_twice(ran):
     [row] = ran(sizes=[4096, 32])
     assert row["ratio"] == pytest.approx(row["kernel_tuner_ms"] / row["ours_ms"], rel=0.5)
@@ -77,6 +78,7 @@ def test_a_side_without_a_time_says_why(ran):
     assert "ratio" not in row
 
 
+@pytest.mark.in_turn(2)
 def test_the_calls_of_a_long_script_are_shared_out(ran):
     parts = [[row["call"] for row in ran(calls=5, shard=f"{part}/2", out=f"{part}.json")] for part in (0, 1)]
     assert parts == [[1, 3, 5], [2, 4]]

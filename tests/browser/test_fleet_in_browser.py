@@ -349,6 +349,7 @@ def filled(tab, commit):
     create(tab)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=EXHAUSTIVE), (NARROW, "dark")])
 def test_pages_are_accessible_and_fit(open_tab, commit, width, scheme):
     tab = open_tab("/schedules", width=width, color_scheme=scheme)

@@ -45,6 +45,7 @@ def reader(guide, configured, chromium, monkeypatch):
         page.close()
 
 
+@pytest.mark.in_turn(3)
 def test_the_site_is_read_and_searched_under_the_policy(reader, expect):
     page, complaints = reader
     expect(page.locator("h1")).to_contain_text("Tilewright")

@@ -80,6 +80,7 @@ def test_it_is_small_and_painted_soon_and_every_trial_is_drawn(open_tab, path, e
 USUAL = {("png", 5_000), ("svg", 5_000)}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("kind", "trials"), sampled(itertools.product(("png", "svg"), (TRIALS, 5_000)), lambda *case: case in USUAL)
 )

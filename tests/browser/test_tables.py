@@ -161,6 +161,7 @@ def test_an_age_grows_on_a_page_that_has_ended(open_tab, commit, expect):
     expect(age).to_contain_text("5 min ago")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("path", ["/", "/attention", "/results"])
 def test_after_back_a_form_shows_the_filter_that_is_in_force(open_tab, commit, expect, path):
     commit(lambda rows: rows.best())

@@ -329,6 +329,7 @@ def test_history_shows_every_winner_and_leads_on(visit, expect):
     tab.wait_for_url(re.compile(r"/studies/\d+/trials/\d+"))
 
 
+@pytest.mark.in_turn(3)
 def test_an_untuned_shape_is_answered_and_says_so(visit, expect):
     tab = visit("/ask?kernel=gemm&device_model=nvidia-h200&shape=m%3D1152,n%3D1024,k%3D1024")
     expect(tab.locator(".match")).to_contain_text(re.compile("Predicted|Nearest"))

@@ -77,6 +77,7 @@ def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded, gate):
     fault.is_over_with_a_trial(fleet, job_id)
 
 
+@pytest.mark.in_turn(2)  # test_cpu.py and test_isolated.py try each bug without a worker
 def test_every_bug_of_a_kernel_is_its_trials_outcome_and_the_job_goes_on(fleet, gate, monkeypatch):
     gate.open()
     fleet.start_worker(TILEWRIGHT_KERNEL_FOLDERS=FOLDERS, **gate.environment)
@@ -140,6 +141,7 @@ os._exit(ended.returncode)
 """
 
 
+@pytest.mark.in_turn(2)  # test_cpu_process.py tries it without a worker
 def test_a_compiler_that_leaves_a_daemon_with_the_pipe_open_holds_nobody_up(fleet, gate, tmp_path):
     wrapper, said = tmp_path / "wrapped-c++", tmp_path / "daemons"
     compiler = list(find_compiler().command)
@@ -154,6 +156,7 @@ def test_a_compiler_that_leaves_a_daemon_with_the_pipe_open_holds_nobody_up(flee
     fleet.until(lambda: not any(is_running(pid) for pid in daemons))
 
 
+@pytest.mark.in_turn(3)
 def test_a_job_far_beyond_its_seconds_is_stopped_and_keeps_its_trials(fleet, gate):
     gate.allow(2)
     fleet.start_worker(TILEWRIGHT_OVERRUN_S="3", TILEWRIGHT_STOP_GRACE_S="1", **gate.environment)

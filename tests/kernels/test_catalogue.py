@@ -75,6 +75,7 @@ def test_built_in_kernels_are_there_in_order():
     assert catalogue() is catalogue()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
 def test_built_in_kernels_have_no_flaws(kernel):
     assert next(flaws(kernel), None) is None

@@ -106,6 +106,7 @@ def test_the_page_of_the_gallery_names_every_variant_and_parameter(kernel):
     assert stated == set(re.findall(r"`(\w+)`", row))
 
 
+@pytest.mark.in_turn(3)
 def test_configurations_are_right_at_odd_shapes_and_at_edges(kernel, device):
     for shape, dtype, variant, changes in CASES[kernel.name]:
         problem = kernel.problem(shape, dtype)

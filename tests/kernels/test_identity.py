@@ -21,6 +21,7 @@ TRITON = (
 )
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
 def test_a_reworded_comment_and_other_white_space_leave_every_kernel_as_it_is(kernel, tmp_path):
     """What stores, locks and bundles compare is the hash, so nothing of them is stale."""

@@ -140,6 +140,7 @@ STEPS_TO_LEARN_FROM = {"naive", "tiled", "wpt_strided"}
 """Variants that the ladders show and that no search wins with."""
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda k: k.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_a_step_to_learn_from_is_never_a_start(kernel, dtype):
@@ -162,6 +163,7 @@ def test_every_variant_of_a_kernel_without_simple_ones_is_a_start():
 sizes = st.integers(1, 300) | st.sampled_from([1023, 4095, 65537, 2**31 - 1])
 
 
+@pytest.mark.in_turn(3)
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(catalogue().kernels()), st.data())
 def test_every_problem_leaves_every_variant_something_to_launch(kernel, data):
@@ -183,6 +185,7 @@ def test_every_problem_leaves_every_variant_something_to_launch(kernel, data):
         assert launch.grid[1:] == (1, 1)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_gemm_space_stays_searchable(dtype):
     gemm = catalogue().get("gemm")

@@ -78,6 +78,7 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
         assert verification.wrong == 0, (kind, verification)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("problem", "values", "kinds"),
     [
@@ -118,6 +119,7 @@ def test_any_scale_is_right(scale, tmp_path):
     assert_right(problem_of(1, 1, 40, 90, 40), tmp_path / "host", ("normal", "lines"), scale, TILE_KEYS=48)
 
 
+@pytest.mark.in_turn(2)
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("problem", "values"),

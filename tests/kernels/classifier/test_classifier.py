@@ -23,6 +23,7 @@ def verified(device, kernel, problem, configuration):
         return bench.verify_each_kind(bench.compile(configuration))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
@@ -47,6 +48,7 @@ def test_the_source_is_clean_under_sanitizers(device, mode):
     bench.close()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("text", "bug"),
     [

@@ -22,6 +22,7 @@ WPT = Configuration.of(
 )
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(
     ("variant", "shape", "dtype", "options"),
@@ -47,6 +48,7 @@ def test_convolutions_are_right(device, *, variant, shape, dtype, options, layou
         assert found.bound_ratio < C_DEFAULT
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize(("variant", "depthwise"), [("direct", False), ("implicit_gemm", False), ("depthwise", True)])
 def test_padding_is_zeros_also_where_filters_are_infinite(device, variant, depthwise, layout):

@@ -116,6 +116,7 @@ def verified(device: CpuDevice, kernel: Kernel, problem: Problem, variant: str) 
         bench.close()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("variant", ["naive", "tiled", "wpt"])

@@ -23,6 +23,7 @@ def hosted(tmp_path_factory):
     return register_on_host(KERNEL, tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("sizes", "dtype", "layout", "fixed", "multiprocessors"),
     [

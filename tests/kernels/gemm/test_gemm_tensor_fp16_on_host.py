@@ -73,6 +73,7 @@ def verified(packed, problem, arrays):
     return compare(held["C"], reference, "float32")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("sizes", "layout", "values"),
     [
@@ -113,6 +114,7 @@ def test_products_are_right_launch_after_launch(tmp_path, sizes, layout, values)
         assert verification.bound_ratio < 1, verification.message()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("split_k", [pytest.param(1, marks=EXHAUSTIVE), 3])
 def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(tmp_path, split_k):
     problem = problem_of((70, 67, 500))
@@ -138,6 +140,7 @@ def scaled_lines(problem, span, seed=5):
     return arrays
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "layout", "span"),
     [

@@ -158,6 +158,7 @@ def test_the_workspace_holds_what_is_known_and_three_parts_of_every_number():
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("kernel", "sizes", "options"),
     [

@@ -27,6 +27,7 @@ def hosted(tmp_path_factory):
     return small_on_host(KERNEL, tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("sizes", "options", "fixed"),
     [
@@ -87,6 +88,7 @@ def test_no_more_blocks_find_room_than_fall_to_a_multiprocessor(sizes, trans_b):
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "fixed"),
     [

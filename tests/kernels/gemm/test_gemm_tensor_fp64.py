@@ -25,6 +25,7 @@ def hosted(tmp_path_factory):
     return tensor_on_host(KERNEL, [fp64.TENSOR_FP64], tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "layout", "fixed"),
     [
@@ -49,6 +50,7 @@ def test_products_are_right_in_every_layout(hosted, device, sizes, layout, fixed
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "limits"),
     sampled(

@@ -21,6 +21,7 @@ def hosted(tmp_path_factory):
     return tensor_on_host(KERNEL, [half.TENSOR_HALF], tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("dtype", "sizes", "layout", "fixed", "output"),
     [
@@ -46,6 +47,7 @@ def test_products_are_right_in_every_layout(hosted, device, *, dtype, sizes, lay
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "limits", "dtype"),
     [

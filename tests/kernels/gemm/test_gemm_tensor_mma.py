@@ -33,6 +33,7 @@ def hosted(tmp_path_factory):
     return tensor_on_host(KERNEL, GEMM.variants, tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "layout", "fixed"),
     [
@@ -88,6 +89,7 @@ def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, device, monkeypatch
 SMALL = {"WARP_M": 16, "WARP_N": 16, "WARPS_M": 1, "WARPS_N": 2, "TILE_K": 32, "STAGES": 2}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("variant", "shape", "fixed"),
     [

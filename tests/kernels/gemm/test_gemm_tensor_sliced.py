@@ -25,6 +25,7 @@ def hosted(tmp_path_factory):
     return tensor_on_host(KERNEL, (TENSOR3XTF32_SLICED,), tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("shape", "layout", "fixed"),
     [

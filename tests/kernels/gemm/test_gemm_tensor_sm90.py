@@ -205,6 +205,7 @@ def test_clusters_share_what_a_tensor_map_can_name(sizes, layout, shared):
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("name", "sizes", "layout"),
     [
@@ -223,6 +224,7 @@ def test_configurations_compile_to_what_the_space_says(name, sizes, layout):
         assert_resources_suffice(GEMM, problem, configuration, H200, most_spilled=MOST_SPILLED)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", ["gemm", "linear"])
 @pytest.mark.parametrize("accuracy", ["fp32", "tf32"])
 @pytest.mark.parametrize(

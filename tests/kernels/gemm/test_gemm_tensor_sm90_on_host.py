@@ -66,6 +66,7 @@ def bench_of(hosted):
     device.close()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("sizes", "layout", "values"),
     [
@@ -136,6 +137,7 @@ def test_infinities_and_nan_come_out_as_of_fp32_arithmetic(bench_of, monkeypatch
     assert verification.wrong == 0, verification.message()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("sizes", "layout", "more", "values"),
     [

@@ -45,6 +45,7 @@ def verified(device, problem, *configurations, kernel=GEMV):
 USUAL = [((1, 1), False), ((1, 1025), True), ((37, 53), False), ((6, 2047), True), ((100, 784), False)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("shape", "trans_a"), sampled(itertools.product(SHAPES, (False, True)), lambda *case: case in USUAL)
 )
@@ -61,6 +62,7 @@ def test_every_variant_is_right_in_every_shape(device, limits, shape, trans_a):
         assert found.bound_ratio < C_DEFAULT
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("beta_zero", [False, True])
 @pytest.mark.parametrize(
     ("configuration", "shape", "trans_a"), [(ROWS_SPLIT, (13, 2047), False), (TERMS_SPLIT, (13, 501), True)]

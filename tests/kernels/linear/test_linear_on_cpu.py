@@ -57,6 +57,7 @@ def test_a_bias_that_outweighs_the_products_costs_one_rounding(device):
     assert verifications["smallest"].bound_ratio < 1
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("shape", [{"m": 1, "n": 1, "k": 1}, {"m": 3, "n": 130, "k": 784}])
 @pytest.mark.parametrize("variant", ["wpt_strided", "wpt"])
 def test_corners_of_the_space_are_right_in_other_shapes(device, variant, shape):
@@ -77,6 +78,7 @@ def test_strided_loads_are_clean_under_sanitizers(device, mode):
     bench.close()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("file", "text", "bug"),
     [
@@ -134,6 +136,7 @@ def hosted(tmp_path_factory):
     return made
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("variant", "sizes", "dtype", "options", "fixed"), CASES, ids=str)
 def test_bias_and_activation_are_applied_to_finished_sums(hosted, device, *, variant, sizes, dtype, options, fixed):
     name, _, few = variant.partition(" on ")
@@ -178,6 +181,7 @@ SHARED = sorted({variant.name for variant in LINEAR.variants} & {variant.name fo
 SHAPES = [{"m": 256, "n": 100, "k": 784}, {"m": 131, "n": 67, "k": 36}, {"m": 1, "n": 1, "k": 1}]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", [name for name in SHARED if name != "wpt_strided"])  # linear's has runs alone
 def test_the_space_is_that_of_the_product_inside(name):
     ours, theirs = LINEAR.variant(name), GEMM.variant(name)

@@ -54,6 +54,7 @@ def test_rows_are_right_on_cuda_cores(device, dtype, weights, group, sizes):
     assert verified(device, KERNEL, problem, configuration).wrong == 0, configuration
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("dtype", "weights", "group", "sizes"), CASES, ids=str)
 def test_products_are_right_on_tensor_cores(hosted, device, dtype, weights, group, sizes):
     problem = problem_of(hosted, dtype, weights, group, sizes)

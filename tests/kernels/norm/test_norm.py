@@ -102,6 +102,7 @@ CONFIGURATIONS = {
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("name", "how", "dtype"),
     sampled(

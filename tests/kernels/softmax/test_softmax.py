@@ -153,6 +153,7 @@ def test_a_row_that_several_warps_hold_is_right(device, n, dtype):
         assert verified(device, SOFTMAX, problem, configuration).wrong == 0
 
 
+@pytest.mark.in_turn(3)
 @SANITIZING
 @pytest.mark.parametrize("variant", CONFIGURATIONS)
 @pytest.mark.parametrize("mode", ["address", "thread"])

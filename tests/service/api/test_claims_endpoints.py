@@ -257,6 +257,7 @@ def test_only_what_a_worker_finds_withdraws_a_best(bests):
     assert all(TILED_16 in record.times_ms for record in records if record is not of_it)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -133,6 +133,7 @@ OPERATIONS = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("method", "address", "whole"), OPERATIONS)
 def test_no_value_of_any_field_fails_stores_or_leaks(seeded, method, address, whole):
     operation = seeded.operation(method, address)

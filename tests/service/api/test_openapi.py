@@ -130,6 +130,7 @@ def validate(label, mode, app, examples):
     check()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("label", list(OPERATIONS))
 def test_requests_that_fit_the_document_get_documented_answers(client, label, examples):
@@ -138,6 +139,7 @@ def test_requests_that_fit_the_document_get_documented_answers(client, label, ex
     validate(label, schemathesis.GenerationMode.POSITIVE, client.app, examples)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("label", TAKES_INPUT)
 def test_requests_that_do_not_fit_are_refused_as_documented(client, label, examples):

@@ -135,6 +135,7 @@ BENT = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
 def test_a_token_that_says_something_else_lets_nobody_in(browser, provider, bend):
     provider.bend = bend

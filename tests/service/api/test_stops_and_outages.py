@@ -34,6 +34,7 @@ def refuses_connections(port: int) -> bool:
     return False
 
 
+@pytest.mark.in_turn(3)
 def test_a_stopping_server_answers_what_it_has_begun(fleet):
     with fleet.session() as session:
         Rows(session).best()

@@ -82,6 +82,7 @@ CACHE = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("more", "model", "multiprocessors"),
     [
@@ -134,6 +135,7 @@ def test_results_show_where_they_were_imported_from(run, tuned, tmp_path):
     assert "imported from lab-7" in run("best", "gemm", "--shape", shape).out
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("content", "more", "words"),
     [
@@ -157,6 +159,7 @@ def test_what_cannot_be_imported_is_one_line(run, at_most_4096, tmp_path, conten
     one_error_line(ran, *words)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

@@ -104,6 +104,7 @@ follow(lambda: next(states, job("done", "finished", 10, 0.0123)), sleep=lambda _
 """
 
 
+@pytest.mark.in_turn(3)
 def test_the_bar_is_one_line_on_a_terminal_of_80_columns():
     terminal, stderr = pty.openpty()
     fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))

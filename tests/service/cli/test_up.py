@@ -107,6 +107,7 @@ def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_runnin
     assert left == []
 
 
+@pytest.mark.in_turn(2)  # the longest test, eight processes; what they do is tried without them
 def test_a_second_up_tunes_nothing_and_answers_the_printed_curl_line_and_a_third_finds_the_port_taken(machine, tuned):
     (line,) = (line for line in tuned[0].stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]
@@ -237,6 +238,7 @@ def test_a_provider_without_the_library_for_it_ends_it_and_says_what_to_install(
     assert (ran.status, "pip install 'tilewright[service,oidc]'" in ran.err) == (1, True)
 
 
+@pytest.mark.in_turn(3)
 def test_with_a_certificate_it_speaks_https_and_its_cookies_are_for_https(fleet, tmp_path):
     certificate, port = certificate_of("localhost", tmp_path), free_port()
     fleet.start_api(port, TILEWRIGHT_TLS_CERTIFICATE=str(certificate), TILEWRIGHT_REQUIRE_KEYS="true")

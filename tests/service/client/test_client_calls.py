@@ -156,6 +156,7 @@ def test_a_running_state_is_not_the_last():
 LIMITS = Limits((0, 0), multiprocessors=2, memory_bytes=1 << 30, features=frozenset())
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
 def test_the_service_answers_for_every_kernel(server, registered, tmp_path, kernel):
     runtime = Runtime(url=server.url, answers=AnswerCache(tmp_path), service_limit_s=20)

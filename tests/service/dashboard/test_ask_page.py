@@ -186,6 +186,7 @@ def test_a_question_that_is_wrong_says_why_and_keeps_what_was_typed(page, commit
     assert f'value="{html.escape(re.search("shape=([^&]+)", query)[1].replace("%3D", "="))}"' in shown
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.usefixtures("shipped_records")
 def test_an_answer_from_shipped_records_says_so_and_never_that_it_was_tuned_here(page, commit):
     commit(lambda rows: [rows.device(), rows.device(H100)])

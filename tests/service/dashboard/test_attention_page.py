@@ -76,6 +76,7 @@ def test_each_reason_is_found_and_the_most_worthwhile_comes_first(client, filled
     }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.usefixtures("computing")
 def test_a_reason_is_a_sentence_and_the_gain_is_told_where_it_is_known(client, filled):
     until(lambda: "being computed" not in str(items(client)))
@@ -91,6 +92,7 @@ def test_a_reason_is_a_sentence_and_the_gain_is_told_where_it_is_known(client, f
     assert by_size[700]["weight"] == pytest.approx(37 * 0.05)
 
 
+@pytest.mark.in_turn(2)
 def test_filters_and_pages_hold_the_order(client, filled):
     assert list(reasons(client, kind="behind")) == [500, 100]
     assert list(reasons(client, device_model="nvidia-h100")) == [500]

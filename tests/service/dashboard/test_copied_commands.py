@@ -31,6 +31,7 @@ def tuned(page: str) -> dict[str, str]:
     return command.make_context(name, words).params
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("path", "kernel"),
     [

@@ -92,6 +92,7 @@ def test_button_of_a_row_sends_a_job_that_the_api_takes_and_then_leads_to_it(cli
     assert "data-problem" not in shown
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.usefixtures("computing")
 def test_answers_from_memory_are_those_of_the_database(client, commit):
     def make(rows):

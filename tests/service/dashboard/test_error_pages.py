@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from hostile import QUERIES, TEXTS
+from sampling import turn
 
 from tilewright.service.dashboard import pages
 from tilewright.service.dashboard.rendering import PageRoute
@@ -97,13 +98,15 @@ def page_routes() -> list[PageRoute]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("texts_of", ["third", pytest.param("all", marks=pytest.mark.exhaustive)])
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("texts_of", ["sixth", pytest.param("all", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("route", page_routes(), ids=lambda route: route.path)
 def test_no_address_fails_a_page_or_tells_of_the_inside(client, commit, route, texts_of):
-    """A parameter gets every third text, its neighbours the others; nightly each gets all."""
+    """A parameter gets every sixth text, its neighbours and the next commits the others; nightly each gets all."""
 
     def texts(place):
-        return TEXTS if texts_of == "all" else TEXTS[place % 3 :: 3]
+        first, step = turn(6, "texts")
+        return TEXTS if texts_of == "all" else TEXTS[(first + place) % step :: step]
 
     best = commit(lambda rows: rows.trial_of(rows.best(library_ms=2.0)))
     right = RIGHT | {

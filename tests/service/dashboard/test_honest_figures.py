@@ -154,6 +154,7 @@ def lacking(commit):
     return commit(lambda rows: list(make(rows)))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("known", [OF_MODEL, OF_MODEL[:1], OF_MODEL[1:], ()])
 def test_pages_show_what_is_known(page, lacking, commit, known):
     figures = {"datasheet_gflops": H200.datasheet_gflops, "datasheet_gb_per_s": H200.datasheet_gb_per_s}

@@ -108,6 +108,7 @@ def test_batches_and_views_are_a_family_with_their_axes(page, commit):
     assert "batch=32" in page("/?shape=batch%3D32")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("order", ["size", "ratio", "age", "demand"])
 def test_the_order_holds_across_pages_and_none_is_shown_twice(page, commit, monkeypatch, order):
     monkeypatch.setattr(overview, "SHOWN", 20)
@@ -303,6 +304,7 @@ def test_the_search_leads_to_a_job_by_its_id_or_the_beginning_of_it(client):
         assert (answer.status_code, answer.headers["location"]) == (303, path)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.usefixtures("shipped_records", "computing")
 def test_a_cell_that_shipped_records_answer_says_so(page, commit):
     commit(lambda rows: [rows.best(SQUARE, model=H100), rows.best(LLAMA, options={"trans_b": True})])

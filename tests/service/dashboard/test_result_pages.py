@@ -244,6 +244,7 @@ def statements():
     event.remove(Engine, "before_cursor_execute", note)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("path", ["/", "/results", "/device-models/nvidia-h200", "/jobs", "/kernels/gemm"])
 def test_more_rows_take_no_more_statements(page, commit, statements, path):
     def taken():

@@ -70,6 +70,7 @@ def filled(commit):
     return commit(make)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("followed", [pytest.param("all", marks=pytest.mark.exhaustive), "ends"])
 def test_every_heading_sorts_its_table_and_keeps_the_rest_of_the_address(page, filled, followed):
     """Every heading is a link; the first and the last of a page are followed, nightly all."""

@@ -98,6 +98,7 @@ def is_tuning(shown: str) -> bool:
     return TUNES.search(shown) is not None
 
 
+@pytest.mark.in_turn(3)
 def test_every_page_is_light_and_tuning_again_is_two_clicks_away(page, filled):
     heavy, far, page = {}, [], cache(page)
     for path in filled[1]:
@@ -211,6 +212,7 @@ def check_matrix(page, client, differences):
         path = html.unescape(before.rpartition('href="')[2]) if is_more else None
 
 
+@pytest.mark.in_turn(2)
 def test_no_figure_of_the_pages_differs_from_rest(client, page):
     differences = Differences()
     for slug in ("nvidia-h200", "nvidia-h100", "nvidia-a100"):

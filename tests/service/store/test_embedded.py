@@ -227,6 +227,7 @@ def test_an_interrupted_initialisation_is_begun_again(server):
     assert ask(server, "SELECT current_database()") == "tilewright"
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", ["a" * 120, "with space", "comma, quote' and $dollar"])
 def test_any_path_will_do(tmp_path, name):
     server = EmbeddedPostgres(tmp_path / name / "postgres")

@@ -85,6 +85,7 @@ def plant(fleet, kernel, job):
         )
 
 
+@pytest.mark.in_turn(2)  # 19 s of CPU time; test_claims_endpoints.py tries the parts
 def test_what_a_worker_confirms_is_served_no_more_and_what_it_refutes_stays(fleet, client):
     kernel = Catalogue.load([ROW_SUM]).get("row_sum")
     model = client.device_models()[0].slug

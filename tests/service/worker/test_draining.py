@@ -46,6 +46,7 @@ def working(fleet) -> Iterator[tuple[object, str]]:
     return fleet, fleet.wait_for_device()
 
 
+@pytest.mark.in_turn(3)
 def test_a_device_that_drains_and_a_worker_that_leaves_end_their_job_and_take_no_other(working):
     fleet, uuid = working
     first = fleet.request(trials=6)

@@ -61,6 +61,7 @@ def test_a_family_is_one_job_whose_verified_table_is_superseded_as_a_whole(stand
             find_table(session, GEMM, Family.of(GEMM, {**SHAPE, "n": 17}), done.device_model)
 
 
+@pytest.mark.in_turn(3)
 def test_a_cancelled_job_stores_no_table(standing_fleet):
     fleet, before = standing_fleet, len(tables(standing_fleet))
     job = fleet.request(**wanted({"m": "1..512", "n": 256, "k": 256}, budget=BudgetRequest(trials=5000)))

@@ -113,6 +113,7 @@ def test_a_message_arrives_signed_and_only_once(receiver, ended_job):
     assert (delivered.attempts, delivered.status_code) == (1, 204)
 
 
+@pytest.mark.in_turn(2)
 def test_a_running_api_sends_what_another_process_left(receiver, ended_job, fleet, private_allowed):
     with session_scope() as session:
         webhooks.create_webhook(session, WebhookRequest(name="ci", url=f"http://127.0.0.1:{receiver.port}/"))

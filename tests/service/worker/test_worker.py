@@ -40,6 +40,7 @@ def test_a_worker_takes_jobs_one_after_the_other_and_publishes_their_best(workin
     assert [trial.number for trial in working.trials(second)] == [4]
 
 
+@pytest.mark.in_turn(2)
 def test_a_job_none_of_whose_trials_was_right_has_failed_and_says_why(fleet, monkeypatch):
     folder = Path(__file__).parents[2] / "faults" / "row_sum"
     fleet.start_worker(TILEWRIGHT_KERNEL_FOLDERS=str(folder))
@@ -61,6 +62,7 @@ def test_seconds_that_are_over_while_the_job_is_prepared_end_it(working):
     working.until(lambda: not working.engine_entries(job_id))
 
 
+@pytest.mark.in_turn(2)
 def test_cancel_stops_after_the_running_trial_and_keeps_the_trials(working):
     shape = {"m": 40, "n": 24, "k": 8}
     job_id = working.request(trials=30, shape=shape)

@@ -51,6 +51,7 @@ def test_another_kernel():
 """
 
 
+@pytest.mark.in_turn(2)
 def test_tests_are_run_and_calls_that_differ_in_values_are_one_kernel(tmp_path, verifications):
     twice, other = adopted(tmp_path, TESTS, name="test_script.py").calls
     assert (twice.kernel_name, other.kernel_name) == ("twice", "f")
@@ -119,6 +120,7 @@ tune_kernel("total", source, 4099, arguments, {"block_size_x": [32, 64, 128]})
 """
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("c_type", "dtype"), [("float", "float32"), ("int", "int32")])
 def test_parts_of_a_sum_are_compared_by_their_sum(tmp_path, verifications, c_type, dtype):
     text = PARTS.replace("DTYPE", c_type).replace("NUMPY", dtype)
@@ -168,6 +170,7 @@ tune_kernel("run", ["host.cu", "scaled.cu"], 1000, arguments, {"block_size_x": [
 """
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("launch", "said"),
     [
@@ -268,6 +271,7 @@ WORKING = """float *y, const float *x, int n) {
 }"""
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kernel", "output", "tuned"),
     [

@@ -144,6 +144,7 @@ def is_usual(path, compared):
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("path", "compared"),
     sampled(((path, compared) for path in SOURCES for compared in (False, True)), is_usual),
@@ -158,6 +159,7 @@ def test_nvrtc_makes_the_same_of_a_file_as_of_its_resolved_text(path, compared, 
 
 
 @needs_nvrtc
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("path", HEADERS, ids=name)
 def test_a_shared_header_compiles_as_the_only_one(path):
     text = f'#include "{path.relative_to(INCLUDE)}"\n'
@@ -180,6 +182,7 @@ def nvcc():
 NVCC_SAMPLE = {"kernels/linear/tensor_sm90.cu"}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("path", sampled(SOURCES, lambda path: name(path) in NVCC_SAMPLE), ids=name)
 def test_nvcc_compiles_a_file_from_its_folder(path, tmp_path):
     command = nvcc()

@@ -83,6 +83,7 @@ def is_brief(kernel_name, variant_name):
     return VARIANTS.index((kernel_name, variant_name)) % 12 != 0
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kernel_name", "variant_name", "capability", "corners_of"),
     sampled(
@@ -122,6 +123,7 @@ def test_defaults_and_corners_compile_into_what_was_declared(kernel_name, varian
             assert "warning" not in compiled.log, compiled.log
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kernel_name", "variant_name"), sampled(VARIANTS, lambda *variant: VARIANTS.index(variant) % 8 == 0)
 )
@@ -156,6 +158,7 @@ def is_told_apart(kernel_name, option, value, dtype):
     return value != declared.default and dtype == (declared.only_dtypes or kernel.dtypes)[0]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("kernel_name", "option", "value", "dtype"), sampled(OPTION_VALUES, is_told_apart))
 def test_every_value_of_an_option_compiles(kernel_name, option, value, dtype):
     kernel = catalogue().get(kernel_name)
@@ -167,6 +170,7 @@ def test_every_value_of_an_option_compiles(kernel_name, option, value, dtype):
     assert "warning" not in compiled.log, compiled.log
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("kernel_name", "shape"), [("linear", {"m": 200, "n": 132, "k": 72}), ("softmax", {"m": 200, "n": 1032})]
 )
@@ -182,6 +186,7 @@ def test_shared_memory_is_declared_for_layers(kernel_name, shape):
         assert compiled.resources.shared_bytes == declared, configuration
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("trans_a", "trans_b"),
     sampled(((a, b) for a in (False, True) for b in (False, True)), lambda trans_a, trans_b: trans_a != trans_b),
@@ -197,6 +202,7 @@ def test_declared_shared_memory_is_what_the_compiler_takes(trans_a, trans_b):
         assert compiled.resources.shared_bytes == declared
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("arch", "dtype"),
     sampled(

@@ -143,6 +143,7 @@ TUPLE = "__global__ void k(float* x) { auto pair = thrust::make_tuple(1, 2.0f); 
 
 
 @needs_cccl
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("names", "body"),
     [

@@ -84,6 +84,7 @@ def test_one_configuration_serves_rows_that_must_not_depend_on_each_other() -> N
     assert ranges_of(json.loads(json.dumps(table.as_json(GEMM))), GEMM, family, host_place()) is not None
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -123,6 +123,7 @@ def test_a_variant_that_hangs_is_run_once(folder, device):
     assert (report.verified, report.sanitized) == (1, 0)
 
 
+@pytest.mark.in_turn(3)
 @needs_nvrtc
 def test_corners_of_the_example_compile(folder):
     report = compiled(small(own_kernel(folder)))
@@ -152,6 +153,7 @@ def test_shared_memory_that_is_not_declared_is_found(folder):
     assert "256 bytes, declared 0" in found.where
 
 
+@pytest.mark.in_turn(3)
 @needs_nvrtc
 @pytest.mark.skipif(not cccl.folders(), reason="needs the headers of a CUDA toolkit with CUB")
 def test_shared_memory_whose_size_the_compiler_alone_knows_is_a_note(folder):
@@ -358,6 +360,7 @@ def checked(tmp_path, name, text, **options):
     return check_kernel(kernel, KernelCheckReport(name), capabilities=[(9, 0)], configurations=1, **options)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_as_people_have_it_passes_unedited(tmp_path, name):
     report = checked(tmp_path, name, CASES[name])

@@ -158,6 +158,7 @@ def test_what_a_macro_hides_is_read_by_the_preprocessor_or_noted(tmp_path, every
         assert found == [("note", "axpy.cu: the parameters of axpy cannot be read, and were not compared")]
 
 
+@pytest.mark.in_turn(2)
 def test_every_kernel_of_tilewright_takes_what_it_declares(everywhere):
     for kernel in catalogue().kernels():
         report = KernelCheckReport(kernel.name)

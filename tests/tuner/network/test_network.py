@@ -40,6 +40,7 @@ def test_forward_agrees_with_the_formula_in_float64(sizes):
     np.testing.assert_allclose(found, in_float64(network, x), atol=2e-6, rtol=2e-5)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("sizes", "fused"), [*((sizes, False) for sizes in SIZES), *((s, True) for s in SIZES[::2])])
 def test_kernels_compute_what_numpy_does(sizes, fused):
     network = Network.random(sizes, seed=1)

@@ -37,6 +37,7 @@ def without_gradients():
         yield
 
 
+@pytest.mark.in_turn(2)
 def test_a_lock_makes_the_same_choices_in_another_process(slow_linear, net, untuned, tmp_path):
     tw.use(None)
     tw.use(runtime_of(tmp_path, net))
@@ -88,6 +89,7 @@ def changed(path, **members):
     lock.write(path, {name: value for name, value in (document | members).items() if name not in {"sha256", "format"}})
 
 
+@pytest.mark.in_turn(2)
 def test_a_lock_of_another_environment_is_refused_unless_told_otherwise(locked, net):
     environment = json.loads(locked.read_text())["environment"]
     changed(locked, environment=environment | {"torch": "1.0"})

@@ -63,6 +63,7 @@ def test_keys_of_rows_are_alike_whatever_their_number():
         assert opened(entry(another)) != opened(entry(one))
 
 
+@pytest.mark.in_turn(2)
 def test_a_replaced_model_runs_replaced_at_any_length(any_size, monkeypatch):
     model, x = Layer().eval(), torch.randn(2, 3, 8)
     samples = [x, torch.randn(1, 7, 8), torch.randn(3, 2, 8)]

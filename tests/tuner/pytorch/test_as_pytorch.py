@@ -91,6 +91,7 @@ def test_the_gradient_of_complex_numbers_is_conjugated(name):
     torch.testing.assert_close(*[torch.autograd.grad(one(*given), given, along) for one in (ours, theirs)])
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_autocast_has_the_same_rule_for_each_dtype(name, dtype):

@@ -195,6 +195,7 @@ def test_a_wrong_setting_of_the_environment_is_said_and_the_program_runs(monkeyp
     default_runtime.cache_clear()
 
 
+@pytest.mark.in_turn(2)
 def test_importing_the_operators_does_not_load_the_launcher():
     program = "import sys, torch, tilewright.torch; print('tilewright.tuner.runtime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,10 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
+from slowness import Clock, slow_down  # noqa: E402
+
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import accelerate as accelerating  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judgement import judge, settling  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import judge, settling, timing  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within  # noqa: E402
 
 nn = torch.nn
@@ -27,6 +29,14 @@ nn = torch.nn
 def without_gradients():
     with torch.no_grad():
         yield
+
+
+@pytest.fixture
+def slow_linear(monkeypatch):
+    """PyTorch's linear layers take milliseconds of the clock that decides: ours win on every machine."""
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    slow_down(monkeypatch, nn.Linear, sleep=clock.sleep)
 
 
 def model():
@@ -98,6 +108,7 @@ def test_what_was_decided_under_another_precision_is_decided_anew(slow_linear, m
     assert seen
 
 
+@pytest.mark.in_turn(2)
 def test_what_does_not_hold_any_more_is_decided_anew(slow_linear, monkeypatch, kept_folder):
     tw.accelerate(model(), X, **QUICK)
     [path] = kept_folder.iterdir()
@@ -131,6 +142,7 @@ print(len(seen), type(other[0]).__name__, result.way)
 """
 
 
+@pytest.mark.in_turn(3)
 def test_another_process_of_the_same_program_measures_nothing(slow_linear, tmp_path):
     first = tw.accelerate(model(), X, **QUICK)
     environment = {"TILEWRIGHT_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}

@@ -73,6 +73,7 @@ CALLS = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.filterwarnings("ignore:tilewright..conv2d_images_gradient:tilewright.torch.FallbackWarning")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_result_and_its_gradients_are_those_of_pytorch(name):

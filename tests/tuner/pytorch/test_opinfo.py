@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zlib
-from functools import cache
-from pathlib import Path
 
 import pytest
+from sampling import current_commit
 
 pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's own test code imports it")
@@ -21,13 +19,7 @@ PARTS = 96
 
 def of_commit(name):
     is_always = "torch.float32" in name and name.endswith("plain operator") and zlib.crc32(name.encode()) % 5 == 0
-    return is_always or zlib.crc32(f"{_commit()} {name}".encode()) % PARTS == 0
-
-
-@cache
-def _commit():
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return is_always or zlib.crc32(f"{current_commit()} {name}".encode()) % PARTS == 0
 
 
 @pytest.mark.parametrize(

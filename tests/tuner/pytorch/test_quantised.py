@@ -64,6 +64,7 @@ def slow(monkeypatch):
         yield Slow().eval()
 
 
+@pytest.mark.in_turn(2)
 def test_a_model_whose_owner_allows_it_has_weights_of_8_bits_and_is_what_it_was_when_that_is_undone(slow, tmp_path):
     expected, state = slow(X), copy.deepcopy(slow.state_dict())
     result = tw.accelerate(slow, X, weights="int8", rounds=7, compiles=None, limit_s=300)

@@ -156,6 +156,7 @@ def test_without_a_service_shipped_records_predict_what_tuning_could_gain(monkey
     assert lines[-1].startswith("Predicted times are those of the measurements that come with Tilewright: There is no")
 
 
+@pytest.mark.in_turn(2)
 def test_a_program_is_recorded_without_a_change_to_it(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -67,6 +67,7 @@ CALLS = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_products_by_every_name_are_ours_with_pytorchs_result_and_gradients(name):
     function, *given = CALLS[name]

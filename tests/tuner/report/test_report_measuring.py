@@ -102,6 +102,7 @@ def test_a_search_without_time_measures_the_default_and_is_named_as_short(device
     assert short.time is not None
 
 
+@pytest.mark.in_turn(2)
 def test_a_search_whose_time_is_up_early_goes_on_to_the_least_number(device, monkeypatch):
     budgets = []
 
@@ -122,6 +123,7 @@ def test_a_search_whose_time_is_up_early_goes_on_to_the_least_number(device, mon
     assert (short.is_short, len(budgets)) == (True, 1)
 
 
+@pytest.mark.in_turn(3)
 def test_float64_edges_and_rectangles_are_swept_too(device):
     steps = replace(ladder("tiled", "tiled_checked", "tiled_float64", "cpu_blas", "library"), compared=())
     report = LadderRun(device, steps, tiny(steps, rectangles=({"m": 16, "n": 2, "k": 16},))).report()

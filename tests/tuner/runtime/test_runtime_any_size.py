@@ -57,6 +57,7 @@ def test_any_number_of_rows_runs_one_program(runtime: Runtime, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("accuracy", ["fp32", "tf32"])
+@pytest.mark.in_turn(3)
 def test_a_range_whose_own_prediction_fails_at_an_end_gets_the_nearest_that_does_not(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, accuracy: str
 ) -> None:

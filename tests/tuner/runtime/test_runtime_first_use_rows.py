@@ -66,6 +66,7 @@ class Steps:
         return self.verdict
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("trans_b", [False, True])
 def test_a_wrong_component_is_found_and_right_ones_are_not(folder, dtype, trans_b):

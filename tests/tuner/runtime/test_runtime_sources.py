@@ -344,6 +344,7 @@ def test_a_problem_is_looked_up_and_warned_of_once(answers):
         assert choose(runtime) is first
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("capability", [(7, 5), (8, 6), (9, 0), (12, 0)])
 def test_every_problem_has_a_safe_configuration_on_every_device(kernel, capability):

@@ -210,6 +210,7 @@ def test_a_record_that_left_a_parameter_as_it_was_is_narrow():
     assert not PriorTrend(prior_of(whole), Features(space_of(6, 1, 6))).is_narrow
 
 
+@pytest.mark.in_turn(2)
 def test_a_narrow_record_is_heard_less():
     space = space_of(9, 9, 9)
     corner = [c for c in space.feasible if c.values["P1"] == 1]

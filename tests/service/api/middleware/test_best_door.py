@@ -117,6 +117,7 @@ def counted(caller):
     return sorted(line for line in lines if "/metrics" not in line)
 
 
+@pytest.mark.in_turn(3)
 def test_both_ways_say_count_and_note_the_same(both):
     short, long = both
     for query in IN_MEMORY + LEFT:
@@ -131,6 +132,7 @@ def test_what_memory_knows_goes_the_short_way_and_conditional_and_other_requests
     assert [query for query in LEFT if answered_short(short, query)] == []
     check_conditional_requests(both)
     check_other_methods_and_refused_requests(both)
+    check_what_a_template_could_mistake_for_its_own_signs(short)
 
 
 def check_conditional_requests(both):
@@ -171,6 +173,7 @@ def keyed(both, monkeypatch):
     settings.cache_clear()
 
 
+@pytest.mark.in_turn(3)
 def test_keys_are_demanded_and_requests_limited_on_the_short_way_too(keyed, caplog):
     caller, token = keyed
     caplog.set_level(logging.INFO, "tilewright.requests")
@@ -184,8 +187,9 @@ def test_keys_are_demanded_and_requests_limited_on_the_short_way_too(keyed, capl
     assert {record.route for record in caplog.records} == {"/v1/kernels/{kernel}/best", "(refused)"}
 
 
-def test_answers_hold_what_a_template_could_mistake_for_its_own_signs(both):
-    body = json.loads(both[0].get(f"{BEST}?{IN_MEMORY[0]}").text)
+def check_what_a_template_could_mistake_for_its_own_signs(caller):
+    text = caller.get(f"{BEST}?{IN_MEMORY[0]}").text
+    body = json.loads(text)
     assert body["problem"]["shape"] == SHAPE
     assert f"-DSHAPE_M={SHAPE['m']}" in body["flags"]
-    assert not re.search(r"\\u0000|%[bd]", both[0].get(f"{BEST}?{IN_MEMORY[0]}").text)
+    assert not re.search(r"\\u0000|%[bd]", text)

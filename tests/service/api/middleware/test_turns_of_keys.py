@@ -133,6 +133,7 @@ def test_a_long_answer_that_is_read_slowly_keeps_no_other_request_of_its_key_wai
     assert sent == [200]
 
 
+@pytest.mark.in_turn(2)
 def test_what_waits_for_a_prediction_keeps_no_other_request_of_its_key_waiting(keyed, monkeypatch):
     monkeypatch.setattr(turns, "WORKING", 1)
     goes_on, exchange = threading.Event(), pools._Lane._exchange

@@ -93,6 +93,7 @@ def answers(connection: socket.socket) -> list[int]:
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", said)]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "sent",
     [

@@ -209,6 +209,7 @@ def test_a_configuration_that_was_only_tried_where_it_failed_is_no_candidate(row
     assert ask(rows).configuration == {"TILE_WIDTH": 24}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "outcome", [o for o in Outcome if o not in {Outcome.MEASURED, Outcome.CONSTRAINT_VIOLATED}], ids=str
 )

@@ -208,6 +208,7 @@ def filled(rows):
     return rows.session
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("column", sorted(COLUMNS))
 @pytest.mark.parametrize("direction", ["", "-"])
 def test_rows_are_in_the_order_of_the_column(filled, column, direction):

@@ -79,6 +79,7 @@ def test_kernel_and_device_model_narrow_it(measured, export):
     assert export(device_model="nvidia-nosuch")["studies"] == []
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("trials", [False, True])
 @pytest.mark.parametrize("piece", [1, 2, 3])
 def test_pieces_and_pages_lose_and_double_nothing(measured, export, monkeypatch, trials, piece):

@@ -126,6 +126,7 @@ def put(document: Any, path: str, value: Any) -> None:
     document[last] = value
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("path", "value"), HOSTILE, ids=lambda v: str(v)[:40])
 def test_a_field_that_is_not_what_it_must_be_refuses_the_whole_document(document, device, path, value):
     assert import_document(json.dumps(document).encode(), ImportOptions(), dry_run=True).best == 2

@@ -193,6 +193,7 @@ def change(document, place, **of):
     document["studies"][0]["trials"][place] |= of
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("spoil", "reason", "pointer"),
     [

@@ -114,6 +114,7 @@ def test_an_exported_table_is_imported_once_and_answers_behind_what_was_tuned_he
     )  # its own alone
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

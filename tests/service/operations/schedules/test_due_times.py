@@ -63,6 +63,7 @@ def test_the_hour_that_autumn_repeats_counts_twice_for_every_hour():
     assert due("0 0 * * * *", BERLIN, "2026-10-24 23:00", 3) == expected
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, "Africa/Cairo", "America/Santiago", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("cron", ["0 0 0 * * *", "0 30 0-4 * * *", "*/30 59 1,2 * * *", "0 0 */6 * * *"])
 @pytest.mark.parametrize("start", ["2026-09-01", "2026-10-20", "2027-03-10", "2027-04-22"])

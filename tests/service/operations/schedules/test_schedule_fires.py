@@ -147,6 +147,7 @@ def is_due_soon(session, made, since) -> bool:
     return since < schedule(session, made).next_at <= now + timedelta(seconds=2)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "change",
     [

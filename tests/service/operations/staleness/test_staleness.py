@@ -227,6 +227,7 @@ def measure_later(rows, best):
     best.verified_at += timedelta(seconds=1)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("of", "change", "slower_ms", "slowdown"),
     [

@@ -55,6 +55,7 @@ class TestCpuDevice(DeviceContract):
         bench.runner.run_timeout_s = HUNG_AFTER_S
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("variant", "outcome", "words"),
     [
@@ -101,6 +102,7 @@ def test_a_check_names_the_line(bench, mode, variant, text):
     assert any(text in finding.text for finding in report.findings)
 
 
+@pytest.mark.in_turn(3)
 @SANITIZING
 @pytest.mark.parametrize("mode", ["address", "thread"])
 @pytest.mark.parametrize("variant", ["good", "shuffled"])

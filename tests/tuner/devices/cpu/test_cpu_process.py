@@ -99,6 +99,7 @@ def test_there_are_more_than_a_dozen():
     assert len({*EVERYWHERE, *ON_HOSTS}) >= 12
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("ranking_l2", ["warm", "cold"])
 @pytest.mark.parametrize("variant", sorted([*EVERYWHERE, *ON_HOSTS]))
 def test_a_cheat_is_refused_or_its_time_is_the_honest_one(bench, variant, ranking_l2):

@@ -295,6 +295,7 @@ def test_a_whole_trial_is_one_call_and_leaves_nothing_behind(tmp_path, device, b
     assert (tmp_path / "forgotten").exists()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "log"),
     [
@@ -323,6 +324,7 @@ def test_a_trial_of_nobodys_making_brings_its_traceback(bench, capfd):
         bench.evaluate(configuration("unexpected"), "warm")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("behaviour", "outcome"),
     [
