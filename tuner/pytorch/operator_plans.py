@@ -75,12 +75,13 @@ class Plans:
         self._name, self._kernel, self.in_tf32 = name, kernel, in_tf32
         self._result, self._pose, self._pytorch = result, pose, pytorch
         self._by_layout: dict[Hashable, Run | None] = {}
+        self._by_rows: dict[Hashable, dict[int, bool]] = {}
         self._era = PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
         """The operator's result."""
         if self._era != PROCESS.era:
-            self._by_layout, self._era = {}, PROCESS.era
+            self._by_layout, self._by_rows, self._era = {}, {}, PROCESS.era
         if PROCESS.is_off:
             PROCESS.calls_off[self._name] += 1
             return self._pytorch(*arguments)
@@ -118,9 +119,17 @@ class Plans:
         if not isinstance(ours, TunedCall):
             return None
         runs = ours.direct_of_rows(arguments)
-        rows = arguments[0].numel() // arguments[0].shape[-1]
-        by_rows = {rows: True} if is_timed else {}
-        return None if runs is None else of_decided_rows(runs, ours, self._pytorch, arguments, by_rows)
+        if runs is None:
+            return None
+        by_rows = self._rows_of(ours)
+        if is_timed:
+            by_rows[arguments[0].numel() // arguments[0].shape[-1]] = True
+        return of_decided_rows(runs, ours, self._pytorch, arguments, by_rows)
+
+    def _rows_of(self, ours: TunedCall) -> dict[int, bool]:
+        """Whether ours serves which numbers of rows, as far as it is known, for all layers of that problem."""
+        asked = ours.asked
+        return self._by_rows.setdefault((asked.launcher, asked.device, asked.in_tf32), {})
 
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
         """What a call that ran before does with another first argument that lies alike, the rest staying as it is.

@@ -58,12 +58,13 @@ class FirstCalls:
     def __init__(self, launcher: Launches, choices: Chooses, library: Opponent) -> None:
         self._launcher, self._choices, self._opponent = launcher, choices, library
         self._runs: dict[int, Run] = {}
+        self._is_refused = False  # by the library: ours runs from then on
 
     def __call__(
         self, size: int, arrays: Sequence[Any], scalars: tuple[float, ...], stream: int, ours: Callable[[], object]
     ) -> None:
         """Launches ours, or has the library compute; raises what ours does."""
-        if turns.wants_ours() or not self._opponent.fits(arrays, scalars):
+        if turns.wants_ours() or self._is_refused or not self._opponent.fits(arrays, scalars):
             ours()
             return
         run = self._runs.get(size) or self._begun(size, *self._launcher.posed(*arrays))
@@ -102,7 +103,12 @@ class FirstCalls:
         return run
 
     def _library(self, given: Sequence[Any]) -> None:
-        self._opponent.call(given[0], given[1])
+        """The library's call; ours where the library refuses such arrays, which it does before it writes."""
+        try:
+            self._opponent.call(given[0], given[1])
+        except (RuntimeError, TypeError, ValueError):
+            self._is_refused = True
+            _ours(given)
 
 
 def _ours(given: Sequence[Any]) -> None:
