@@ -32,8 +32,8 @@ from tilewright.tuner.compile.cache import CubinCache, default_folder
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.compile.pool import CompilePool
-from tilewright.tuner.pytorch.attention import ATTENTION
-from tilewright.tuner.pytorch.recorded_operators import posed_problem
+from tilewright.tuner.pytorch.operators.attention import ATTENTION
+from tilewright.tuner.pytorch.recording.operators import posed_problem
 from tilewright.tuner.runtime.gpu import gpu_place
 from tilewright.tuner.runtime.runtime import Runtime
 

@@ -2,19 +2,19 @@
 
 import importlib
 
-from tilewright.tuner.pytorch.attention import scaled_dot_product_attention
-from tilewright.tuner.pytorch.convolution import conv2d
-from tilewright.tuner.pytorch.gated import linear_gated
-from tilewright.tuner.pytorch.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from tilewright.tuner.pytorch.operators.attention import scaled_dot_product_attention
+from tilewright.tuner.pytorch.operators.convolution import conv2d
+from tilewright.tuner.pytorch.operators.gated import linear_gated
+from tilewright.tuner.pytorch.operators.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.tuner.pytorch.plans import Decision, FallbackWarning, off, on, prepare, status, use
-from tilewright.tuner.pytorch.products import gemm, gemm_, gemv, linear
-from tilewright.tuner.pytorch.quantised import linear_quantized
-from tilewright.tuner.pytorch.softmax import softmax
+from tilewright.tuner.pytorch.operators.products import gemm, gemm_, gemv, linear
+from tilewright.tuner.pytorch.operators.quantised import linear_quantized
+from tilewright.tuner.pytorch.operators.softmax import softmax
 
 
 _LATER = {
     "release": "tilewright.tuner.runtime.memory.scratch",
-    "record": "tilewright.tuner.pytorch.recording",
+    "record": "tilewright.tuner.pytorch.recording.recorder",
     "accelerate": "tilewright.tuner.pytorch.acceleration.accelerate",
     "export_metrics": "tilewright.tuner.pytorch.metrics",
     "Acceleration": "tilewright.tuner.pytorch.acceleration.result",

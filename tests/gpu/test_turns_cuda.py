@@ -404,8 +404,8 @@ def test_convolutions_take_turns_where_pytorchs_compute_in_tf32(torch, runtime_o
 
 def problem_of(x, w):
     """The convolution's problem."""
-    from tilewright.tuner.pytorch.convolution import CONV2D  # noqa: PLC0415
-    from tilewright.tuner.pytorch.recorded_operators import posed_problem  # noqa: PLC0415
+    from tilewright.tuner.pytorch.operators.convolution import CONV2D  # noqa: PLC0415
+    from tilewright.tuner.pytorch.recording.operators import posed_problem  # noqa: PLC0415
 
     arguments = (x, w, None, [1, 1], [1, 1], [1, 1], 1, "none", "fp32")
     return posed_problem("conv2d", CONV2D.plans.posed(*arguments), x.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.tuner.pytorch.record_command import run
+from tilewright.tuner.pytorch.recording.command import run
 
 
 def test_a_program_without_pytorch_is_run_and_told_that_nothing_was_recorded(capfd, tmp_path):

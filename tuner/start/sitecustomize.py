@@ -46,7 +46,7 @@ class WhenImported(importlib.abc.MetaPathFinder):
 
 def _record(_torch: ModuleType) -> None:
     try:
-        recording = importlib.import_module("tilewright.tuner.pytorch.record_program")
+        recording = importlib.import_module("tilewright.tuner.pytorch.recording.program")
     except ImportError as error:
         sys.stderr.write(f"tilewright record: nothing is recorded, because this Python cannot import it ({error})\n")
         return

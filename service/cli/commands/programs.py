@@ -14,7 +14,7 @@ from tilewright.service.cli.output import JsonFlag, note, print_facts, print_jso
 from tilewright.service.settings import settings
 from tilewright.tuner import start
 from tilewright.tuner.capture.capture import FOLDER, Capture, CaptureError, capture
-from tilewright.tuner.pytorch import record_command
+from tilewright.tuner.pytorch.recording import command as record_command
 
 RUN = "run"
 

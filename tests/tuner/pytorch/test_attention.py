@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch import attention  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.call import Call, entries  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS  # noqa: E402
-from tilewright.tuner.pytorch.attention import ATTENTION  # noqa: E402
+from tilewright.tuner.pytorch.operators import attention  # noqa: E402
+from tilewright.tuner.pytorch.operators.attention import ATTENTION  # noqa: E402
 
 F = torch.nn.functional
 OURS = "scaled_dot_product_attention"

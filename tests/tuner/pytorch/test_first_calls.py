@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.errors import TunerError  # noqa: E402
+from tilewright.tuner.pytorch.operators.products import GEMM  # noqa: E402
 from tilewright.tuner.pytorch.precision import ALLOWED  # noqa: E402
-from tilewright.tuner.pytorch.products import GEMM  # noqa: E402
 from tilewright.tuner.turns import turns  # noqa: E402
 from tilewright.tuner.turns.contest import MOST_CALLS, Contest, Contests, Verdict, octave_of  # noqa: E402
 from tilewright.tuner.turns.turns import Search, Turns  # noqa: E402

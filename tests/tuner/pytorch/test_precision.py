@@ -10,12 +10,14 @@ torch = pytest.importorskip("torch")
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
-from tilewright.tuner.pytorch import operator_plans, products  # noqa: E402
+from tilewright.tuner.pytorch import operator_plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition import call as calls  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.calls import call_of  # noqa: E402
-from tilewright.tuner.pytorch.convolution import CONV2D  # noqa: E402
+from tilewright.tuner.pytorch.operators import products  # noqa: E402
+from tilewright.tuner.pytorch.operators.convolution import CONV2D  # noqa: E402
+from tilewright.tuner.pytorch.operators.products import GEMM, GEMM_INTO, LINEAR  # noqa: E402
 from tilewright.tuner.pytorch.precision import (  # noqa: E402
     ALLOWED,
     asks_for_more,
@@ -24,7 +26,6 @@ from tilewright.tuner.pytorch.precision import (  # noqa: E402
     resolved,
     setting,
 )
-from tilewright.tuner.pytorch.products import GEMM, GEMM_INTO, LINEAR  # noqa: E402
 
 
 @pytest.fixture(params=["highest", "high", "medium"])

@@ -13,7 +13,7 @@ from slowness import slow_down  # noqa: E402
 import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.installation import installed, quantised  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition import fusions, sites  # noqa: E402
-from tilewright.tuner.pytorch.quantised import dequantised, int8_of  # noqa: E402
+from tilewright.tuner.pytorch.operators.quantised import dequantised, int8_of  # noqa: E402
 from tilewright.tuner.runtime import quantise  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional

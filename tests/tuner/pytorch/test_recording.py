@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.predict.shipped import shipped_models  # noqa: E402
-from tilewright.tuner.pytorch import record_report  # noqa: E402
-from tilewright.tuner.pytorch.record_command import RecordError, main, run  # noqa: E402
+from tilewright.tuner.pytorch.recording import report as record_report  # noqa: E402
+from tilewright.tuner.pytorch.recording.command import RecordError, main, run  # noqa: E402
 from tilewright.tuner.runtime.choice import TargetDevice  # noqa: E402
 from tilewright.tuner.runtime.runtime import default_runtime  # noqa: E402
 

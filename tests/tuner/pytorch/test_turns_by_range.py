@@ -14,8 +14,8 @@ from tilewright.kernels.family import Family  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import operator_plans, plans  # noqa: E402
 from tilewright.tuner.pytorch.asked import Asked  # noqa: E402
+from tilewright.tuner.pytorch.operators.products import LINEAR  # noqa: E402
 from tilewright.tuner.pytorch.precision import ALLOWED  # noqa: E402
-from tilewright.tuner.pytorch.products import LINEAR  # noqa: E402
 from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, SizeTime  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice  # noqa: E402

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tilewright.tuner.pytorch.acceleration.installation.shared import SharedLayers
 from tilewright.tuner.pytorch.acceleration.judgement.trees import version_of
 from tilewright.tuner.pytorch.acceleration.recognition.call import Call
-from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
+from tilewright.tuner.pytorch.operators.quantised import LINEAR_QUANTIZED, int8_of
 
 INT8, TOLERANCE = "int8", 5e-2
 """What the model's output may be off by; a layer's is by some 0.006 of its norm."""

@@ -14,8 +14,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from tilewright.tuner.pytorch.acceleration.judgement.trees import version_of
 from tilewright.tuner.pytorch.acceleration.recognition.call import entry, opened
 from tilewright.tuner.pytorch.operator import is_known, is_watched
+from tilewright.tuner.pytorch.operators.products import LINEAR
 from tilewright.tuner.pytorch.precision import ALLOWED
-from tilewright.tuner.pytorch.products import LINEAR
 from tilewright.tuner.turns.turns import held
 
 _TURNED: Any = WeakIdKeyDictionary()

@@ -21,7 +21,7 @@ from tilewright.tuner.pytorch.acceleration.judgement.standard import ALONE, Stan
 from tilewright.tuner.pytorch.acceleration.judgement.timing import Contestant, play
 from tilewright.tuner.pytorch.acceleration.recognition.sites import Site
 from tilewright.tuner.pytorch.operator_plans import Found
-from tilewright.tuner.pytorch.recorded_operators import REFUSALS, posed_problem
+from tilewright.tuner.pytorch.recording.operators import REFUSALS, posed_problem
 from tilewright.tuner.pytorch.tuned_call import on_device_of
 from tilewright.tuner.runtime.choice import Choice, is_admitted
 from tilewright.tuner.runtime.launcher import place_of, resolved

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tilewright.tuner.pytorch.attention import ATTENTION
 from tilewright.tuner.pytorch.operator import Operator, is_known
+from tilewright.tuner.pytorch.operators.attention import ATTENTION
 from tilewright.tuner.pytorch.precision import ALLOWED, may_be_tf32, setting
 from tilewright.tuner.turns.turns import held
 

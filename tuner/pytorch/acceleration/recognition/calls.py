@@ -11,11 +11,11 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from tilewright.tuner.pytorch.acceleration.recognition import product_calls
 from tilewright.tuner.pytorch.acceleration.recognition.call import Call
-from tilewright.tuner.pytorch.attention import ATTENTION
-from tilewright.tuner.pytorch.convolution import CONV2D, as_sizes
-from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.operators.attention import ATTENTION
+from tilewright.tuner.pytorch.operators.convolution import CONV2D, as_sizes
+from tilewright.tuner.pytorch.operators.norms import LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.operators.softmax import SOFTMAX
 from tilewright.tuner.pytorch.precision import ALLOWED
-from tilewright.tuner.pytorch.softmax import SOFTMAX
 
 # Below, arguments have PyTorch's names, so that a call by name is bound as PyTorch binds it.
 

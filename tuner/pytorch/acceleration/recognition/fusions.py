@@ -26,8 +26,8 @@ from tilewright.tuner.pytorch.acceleration.recognition.traced import (
     trace,
 )
 from tilewright.tuner.pytorch.operator import is_watched
+from tilewright.tuner.pytorch.operators.products import LINEAR
 from tilewright.tuner.pytorch.precision import ALLOWED
-from tilewright.tuner.pytorch.products import LINEAR
 
 
 class _Search:

@@ -13,11 +13,11 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from tilewright.tuner.pytorch.acceleration.installation.shared import can_join, view
 from tilewright.tuner.pytorch.acceleration.recognition.calls import stand_in
 from tilewright.tuner.pytorch.acceleration.recognition.traced import Around
-from tilewright.tuner.pytorch.gated import GATES, LINEAR_GATED
-from tilewright.tuner.pytorch.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator
+from tilewright.tuner.pytorch.operators.gated import GATES, LINEAR_GATED
+from tilewright.tuner.pytorch.operators.norms import ADD_LAYER_NORM, ADD_RMS_NORM, LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.operators.products import ACTIVATIONS, LINEAR
 from tilewright.tuner.pytorch.precision import ALLOWED
-from tilewright.tuner.pytorch.products import ACTIVATIONS, LINEAR
 
 
 class Parameter(NamedTuple):

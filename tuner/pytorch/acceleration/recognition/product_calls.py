@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from tilewright.tuner.pytorch.acceleration.recognition.call import Call
+from tilewright.tuner.pytorch.operators.products import GEMM, LINEAR
 from tilewright.tuner.pytorch.precision import ALLOWED
-from tilewright.tuner.pytorch.products import GEMM, LINEAR
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:  # noqa: A002

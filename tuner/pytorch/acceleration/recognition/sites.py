@@ -25,9 +25,9 @@ from tilewright.tuner.pytorch.acceleration.recognition.calls import (
     stand_in,
 )
 from tilewright.tuner.pytorch.acceleration.recognition.left import tied
-from tilewright.tuner.pytorch.gated import LINEAR_GATED
-from tilewright.tuner.pytorch.products import LINEAR
-from tilewright.tuner.pytorch.quantised import LINEAR_QUANTIZED, int8_of
+from tilewright.tuner.pytorch.operators.gated import LINEAR_GATED
+from tilewright.tuner.pytorch.operators.products import LINEAR
+from tilewright.tuner.pytorch.operators.quantised import LINEAR_QUANTIZED, int8_of
 
 ROWS = frozenset({"linear", "linear_gated", "layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "softmax"})
 """Kernels whose input is rows, which do not know of each other."""

@@ -15,13 +15,13 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import KernelError
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.attention import ATTENTION
-from tilewright.tuner.pytorch.convolution import CONV2D
-from tilewright.tuner.pytorch.norms import LAYER_NORM, RMS_NORM
 from tilewright.tuner.pytorch.operator import OPERATORS, Operator
+from tilewright.tuner.pytorch.operators.attention import ATTENTION
+from tilewright.tuner.pytorch.operators.convolution import CONV2D
+from tilewright.tuner.pytorch.operators.norms import LAYER_NORM, RMS_NORM
+from tilewright.tuner.pytorch.operators.products import GEMM, GEMM_INTO, GEMV, LINEAR
+from tilewright.tuner.pytorch.operators.softmax import SOFTMAX
 from tilewright.tuner.pytorch.precision import ALLOWED
-from tilewright.tuner.pytorch.products import GEMM, GEMM_INTO, GEMV, LINEAR
-from tilewright.tuner.pytorch.softmax import SOFTMAX
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 from tilewright.tuner.runtime.arguments import laid_out
 from tilewright.tuner.runtime.views import READERS

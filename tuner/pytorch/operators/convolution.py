@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tilewright.tuner.pytorch.kept import zeros
 from tilewright.tuner.pytorch.operator import Operator, check, is_transformed
+from tilewright.tuner.pytorch.operators.products import ACTIVATIONS, before_activation, options
 from tilewright.tuner.pytorch.precision import ALLOWED, convolutions_in_tf32
-from tilewright.tuner.pytorch.products import ACTIVATIONS, before_activation, options
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 Pair = Sequence[int]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.recording import Recording, record
+from tilewright.tuner.pytorch.recording.recorder import Recording, record
 
 
 def start(instructions: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.products import GEMM, LINEAR, as_rows
+from tilewright.tuner.pytorch.operators.products import GEMM, LINEAR, as_rows
 from tilewright.tuner.pytorch.tuned_call import Posed
 
 GATES: dict[str, Callable[[Tensor], Tensor]] = {

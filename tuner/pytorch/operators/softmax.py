@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.products import as_rows
+from tilewright.tuner.pytorch.operators.products import as_rows
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
 
 

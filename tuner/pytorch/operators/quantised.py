@@ -11,7 +11,7 @@ from torch import Tensor
 from tilewright.kernels.linear_quantized.quantise import LARGEST
 from tilewright.kernels.linear_quantized.reference import GROUP, MIDDLE
 from tilewright.tuner.pytorch.operator import Operator, check
-from tilewright.tuner.pytorch.products import as_rows
+from tilewright.tuner.pytorch.operators.products import as_rows
 from tilewright.tuner.pytorch.tuned_call import Posed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TunerError
-from tilewright.tuner.pytorch.recorded import Recorded, RecordedCalls
+from tilewright.tuner.pytorch.recording.recorded import Recorded, RecordedCalls
 from tilewright.tuner.runtime.launcher import place_of, resolved
 from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.runtime import default_runtime

@@ -1,0 +1,1 @@
+"""Operators of `tilewright.torch`, each one declaration: its schema, its problem, what PyTorch computes."""

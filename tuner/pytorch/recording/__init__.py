@@ -1,0 +1,1 @@
+"""Records of what a program calls, and what of it operators could compute."""
