@@ -34,7 +34,7 @@ from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.pytorch.operators.attention import ATTENTION
 from tilewright.tuner.pytorch.recording.operators import posed_problem
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 SHAPES = ((8, 12, 512, 64), (32, 12, 197, 64), (1, 32, 2048, 128), (4, 16, 1024, 64))

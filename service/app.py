@@ -57,7 +57,7 @@ from tilewright.service.operations.best_pool.pool import BestPool
 from tilewright.service.operations.fleet.observed import Observer
 from tilewright.service.operations.views.observed_results import ResultTally
 from tilewright.service.settings import settings
-from tilewright.tuner.runtime.local_service import NotedAddress
+from tilewright.tuner.runtime.known.local_service import NotedAddress
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ from tilewright.kernels.gemm.declaration import KERNEL as GEMM
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.sources import identity
 from tilewright.kernels.sources.source import INCLUDE
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 
 def with_change(kernel: Kernel, folder: Path, file: str, right: str, wrong: str, most: int = -1) -> Kernel:

@@ -43,8 +43,8 @@ from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.cuda.nvml import driver_version
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.runtime import gpu, host
 from tilewright.tuner.runtime.errors import LaunchError
+from tilewright.tuner.runtime.launches import gpu, host
 
 AHEAD = 4
 """Cases that wait for each compiler, so that all are busy."""

@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel
 
 import tilewright.torch as tw
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 MOST_BATCH, LENGTHS = 16, (16, 512)
 SAMPLE = (8, 256)

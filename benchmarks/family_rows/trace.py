@@ -13,8 +13,8 @@ from typing import Any
 from tilewright.kernels.family import Family
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.ranges import Ranges
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 ROUNDS = 3
 

@@ -20,8 +20,8 @@ from tilewright import __version__
 from tilewright.service.cli.failure import ExitCode
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.recording import command as record_command
-from tilewright.tuner.runtime.local_service import local_address
-from tilewright.tuner.runtime.service import ApiCalls, refusal
+from tilewright.tuner.runtime.known.local_service import local_address
+from tilewright.tuner.runtime.known.service import ApiCalls, refusal
 from tilewright.tuner.start import RUN, run_watched
 
 INSTALL = "pip install 'tilewright[service]'"

@@ -14,11 +14,11 @@ from tilewright.kernels.family import Family
 from tilewright.tuner.devices.cuda import driver
 from tilewright.tuner.devices.local import open_device
 from tilewright.tuner.runtime import quantise
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use import first_use
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 pytestmark = [
@@ -143,7 +143,7 @@ def test_few_rows_beside_quantised_weights_run_the_code_that_is_there(torch, tmp
 def test_transposed_matrices_of_any_width_run_the_code_that_is_there(torch, tmp_path, monkeypatch):
     launch = Runtime(answers=AnswerCache(tmp_path / "answers")).best("gemv", n=384, trans_a=True)
     launch.prepare("cuda:0")
-    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
+    monkeypatch.setattr("tilewright.tuner.runtime.launches.loaded_kernel.compiled_by", None)  # nothing compiles now
     x = torch.randn(384, device="cuda")
     for m in (1, 33, 128, 4099, 8192, 20000):
         a, y = torch.randn(384, m, device="cuda"), torch.full((m,), torch.nan, device="cuda")
@@ -171,7 +171,7 @@ def test_any_number_of_products_and_of_images_runs_the_code_that_is_there(torch,
     layouts = {layout: runtime.best("conv2d", layout=layout, **image) for layout in ("nhwc", "nchw")}
     for launch in (*products.values(), *layouts.values()):
         launch.prepare("cuda:0")
-    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
+    monkeypatch.setattr("tilewright.tuner.runtime.launches.loaded_kernel.compiled_by", None)  # nothing compiles now
     weights, bias = torch.randn(48, 32, 3, 3, device="cuda"), torch.randn(48, device="cuda")
     for size in (1, 2, 17, 64, 100):
         for dtype, launch in products.items():
@@ -200,7 +200,7 @@ def test_no_size_compiles_or_takes_memory_once_a_family_is_prepared(torch, tmp_p
     launch = Runtime(answers=AnswerCache(tmp_path / "answers")).best(kernel, dtype=dtype, **shape)
     launch.prepare()
     made = {size: operands(torch, kernel, size, dtype) for size in (1, 33, 129, 700, 2049, HIGH)}
-    monkeypatch.setattr("tilewright.tuner.runtime.loaded_kernel.compiled_by", None)  # nothing compiles from here on
+    monkeypatch.setattr("tilewright.tuner.runtime.launches.loaded_kernel.compiled_by", None)  # nothing compiles now
     monkeypatch.setattr("tilewright.tuner.runtime.first_use.on_stream.compiled_by", None)
     called, function = set(), driver.function
     monkeypatch.setattr(driver, "function", lambda name: called.add(name) or function(name))

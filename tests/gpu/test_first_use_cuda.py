@@ -13,7 +13,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cuda.driver import INVALID_VALUE
 from tilewright.tuner.runtime import LaunchError, Runtime, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use import first_use
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 
 pytestmark = [
     pytest.mark.gpu,

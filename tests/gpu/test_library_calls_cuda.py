@@ -12,9 +12,9 @@ from tilewright.tuner.library.names import is_launched
 from tilewright.tuner.loop.study import Budget
 from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.launcher import place_of
-from tilewright.tuner.runtime.library_calls import call_of
+from tilewright.tuner.runtime.launches.library_calls import call_of
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ from tilewright.kernels.family import Family
 from tilewright.tuner.runtime import NoRoomError, Runtime, UntunedWarning, release
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 from tilewright.tuner.runtime.memory.room import ROOM, SETTING
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]

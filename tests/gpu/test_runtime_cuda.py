@@ -14,7 +14,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.devices.cpu.compile import find_compiler
 from tilewright.tuner.errors import NoCompilerError
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedWarning
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")]
 

@@ -18,7 +18,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.compiler import compile_now, default_compiler
 from tilewright.tuner.runtime import BundleWarning, ContextError, ForkedError, Runtime, WrongDeviceError
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")]
 

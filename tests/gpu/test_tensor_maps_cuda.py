@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 NAME, PACKED, TURNED = "tensor_half_sm90", "tensor_half_packed_sm90", "tensor_half_turned_sm90"

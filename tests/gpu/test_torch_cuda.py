@@ -8,7 +8,7 @@ import pytest
 from small_operators import ours
 
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 pytestmark = pytest.mark.gpu
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.pytorch.ranks import two_ranks
-from tilewright.tuner.runtime import Runtime, cuda, gpu
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.choice import TargetDevice
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches import cuda, gpu
 
 pytestmark = pytest.mark.gpu
 

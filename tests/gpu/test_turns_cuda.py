@@ -10,8 +10,8 @@ import pytest
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.first_use import first_use
+from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.launcher import place_of
 from tilewright.tuner.turns.contest import MOST_CALLS
 

@@ -19,7 +19,7 @@ from tilewright.tuner.kernel_check.parameters import check_parameters
 from tilewright.tuner.kernel_check.report import KernelCheckReport
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.host import HostFunction
+from tilewright.tuner.runtime.launches.host import HostFunction
 
 SOURCE = """
 #define BLOCK 64

@@ -18,11 +18,11 @@ from tilewright.kernels.triton import function_of, is_same_function
 from tilewright.tuner.autotune.one_search import ranks_store
 from tilewright.tuner.autotune.posed import NotPosedError, layout_of, problem_of
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.runtime.arrays.views import Layout
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, UntunedError, UntunedWarning, warn
 from tilewright.tuner.runtime.launcher import place_of, resolved
 from tilewright.tuner.runtime.runtime import Runtime, default_runtime
-from tilewright.tuner.runtime.views import Layout
 from tilewright.tuner.triton.module import compiler_options, constexprs
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilewright.tuner.compile.cache import default_folder
-from tilewright.tuner.runtime.answers import FRESH_S
 from tilewright.tuner.runtime.errors import ServiceWarning, warn
+from tilewright.tuner.runtime.known.answers import FRESH_S
 
 PATIENCE_S = 180.0
 """How long a process waits for another one's search before it searches itself: well below NCCL's limit of 600 s."""

@@ -11,7 +11,7 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.triton import ELEMENTS, is_compiled_in
-from tilewright.tuner.runtime.views import READERS, Layout, contiguous_strides
+from tilewright.tuner.runtime.arrays.views import READERS, Layout, contiguous_strides
 
 _PROBES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061)
 """Primes, one for each axis: where an argument is one of them, it is that axis."""

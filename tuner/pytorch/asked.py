@@ -35,7 +35,7 @@ class Asked(NamedTuple):
     @property
     def call(self) -> tuple[str | None, str]:
         """The library's call that is launched in the configuration's place; None and why, where that was faster."""
-        from tilewright.tuner.runtime.library_calls import call_of  # noqa: PLC0415 - see above
+        from tilewright.tuner.runtime.launches.library_calls import call_of  # noqa: PLC0415 - see above
 
         is_of_one_size = getattr(self.launcher, "family", None) is None
         return call_of(self.problem, self.choice) if is_of_one_size else (None, "")

@@ -16,7 +16,7 @@ def zeros(like: Tensor, count: int) -> Tensor:
     """
     if not like.is_cuda:
         return like.new_zeros(count)
-    from tilewright.tuner.runtime.contexts import context_of  # noqa: PLC0415 - as in plans.py
+    from tilewright.tuner.runtime.launches.contexts import context_of  # noqa: PLC0415 - as in plans.py
 
     with context_of("bias", like.data_ptr()):
         return _on_gpu(like.device, count * like.element_size()).view(like.dtype)

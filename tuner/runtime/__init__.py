@@ -3,6 +3,8 @@
 Importing it starts nothing and needs no GPU: the driver is looked for when arrays of a GPU come.
 """
 
+from tilewright.tuner.runtime.arrays.packed import PackedOperand
+from tilewright.tuner.runtime.arrays.quantised import QuantisedWeights, quantise
 from tilewright.tuner.runtime.bundles.folder import (
     BrokenBundleError,
     OlderBundleError,
@@ -23,13 +25,11 @@ from tilewright.tuner.runtime.errors import (
     WrongResultWarning,
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse
+from tilewright.tuner.runtime.known.service import ServiceAddressError
 from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
 from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.memory.scratch import release
-from tilewright.tuner.runtime.packed import PackedOperand
-from tilewright.tuner.runtime.quantised import QuantisedWeights, quantise
 from tilewright.tuner.runtime.runtime import Runtime, best
-from tilewright.tuner.runtime.service import ServiceAddressError
 
 __all__ = [
     "ArgumentError",

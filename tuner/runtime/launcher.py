@@ -12,16 +12,17 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime import arguments, gpu, host
+from tilewright.tuner.runtime.arrays import arguments
+from tilewright.tuner.runtime.arrays.packed import PackedOperand
+from tilewright.tuner.runtime.arrays.views import READERS, Reader
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
-from tilewright.tuner.runtime.contexts import current_ordinal
-from tilewright.tuner.runtime.cuda import CudaLaunches
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_calls import ONE_SIZE, FirstCalls, first_calls
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.packed import PackedOperand
-from tilewright.tuner.runtime.views import READERS, Reader
+from tilewright.tuner.runtime.launches import gpu, host
+from tilewright.tuner.runtime.launches.contexts import current_ordinal
+from tilewright.tuner.runtime.launches.cuda import CudaLaunches
 from tilewright.tuner.turns.contest import octave_of
 
 

@@ -30,8 +30,8 @@ from tilewright.service.operations.views.attention_kind import AttentionKind
 from tilewright.service.settings import settings
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.runtime import Runtime, ServiceWarning, UntunedWarning
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 
 @pytest.fixture

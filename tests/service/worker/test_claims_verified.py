@@ -14,7 +14,7 @@ from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.requests import BudgetRequest, ClaimRequest, JobRequest
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.runtime.service import ApiCalls, SeenTimes
+from tilewright.tuner.runtime.known.service import ApiCalls, SeenTimes
 
 ROW_SUM = Path(__file__).parents[2] / "faults" / "row_sum"
 SHAPE, NEAR = {"m": 37, "n": 300}, {"m": 40, "n": 320}

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from tilewright.service.client import ApiUnreachableError, Client
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
-from tilewright.tuner.runtime.local_service import local_address
+from tilewright.tuner.runtime.known.local_service import local_address
 
 SHAPE = {"h": 13, "w": 21, "r": 3, "s": 3}
 

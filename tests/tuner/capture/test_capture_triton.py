@@ -20,8 +20,8 @@ from tilewright.tuner.capture.capture import CaptureError, capture
 from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.triton_process import compiled_apart
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.runtime.answers import AnswerCache
-from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches.host import host_place
 
 pytest.importorskip("triton")
 pytest.importorskip("torch")

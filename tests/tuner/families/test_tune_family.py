@@ -24,9 +24,9 @@ from tilewright.tuner.families.representative import GROWTH, between, inside, mi
 from tilewright.tuner.families.table import Table
 from tilewright.tuner.families.tune import tune_family
 from tilewright.tuner.outcome import ALL_KINDS, KindsPart
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.tables import ranges_of
-from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches.host import host_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 GEMM = catalogue().get("gemm")

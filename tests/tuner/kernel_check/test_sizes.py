@@ -16,7 +16,7 @@ from tilewright.tuner.kernel_check.report import KernelCheckReport
 from tilewright.tuner.kernel_check.sizes import check_sizes
 from tilewright.tuner.loop.expected import expected_of
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.runtime import Runtime
 
 SOURCE = """

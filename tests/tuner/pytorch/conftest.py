@@ -7,7 +7,7 @@ from small_operators import Small
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 
 @pytest.fixture(scope="session")

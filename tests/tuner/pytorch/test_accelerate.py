@@ -22,8 +22,8 @@ from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa
 from tilewright.tuner.pytorch.acceleration.recognition.call import entries, entry  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS  # noqa: E402
 from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
-from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 

@@ -22,11 +22,12 @@ from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.sources.identity import text_hash  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
-from tilewright.tuner.runtime import Runtime, host  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime import Runtime  # noqa: E402
 from tilewright.tuner.runtime.choice import TargetDevice  # noqa: E402
 from tilewright.tuner.runtime.first_use import first_use  # noqa: E402
-from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.launches import host  # noqa: E402
+from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
 nn = torch.nn
 

@@ -17,11 +17,11 @@ from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import operator_plans, plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.call import entry, opened  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange  # noqa: E402
 from tilewright.tuner.runtime.any_size.tables import TableFolder, as_table  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice  # noqa: E402
-from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 
 nn = torch.nn

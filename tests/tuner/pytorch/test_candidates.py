@@ -12,9 +12,9 @@ import tilewright.torch as tw  # noqa: E402
 from tilewright.tuner.predict.shipped import shipped_models  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement import candidates  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.sites import observe  # noqa: E402
-from tilewright.tuner.runtime import prediction_process  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.choice import TargetDevice  # noqa: E402
+from tilewright.tuner.runtime.known import prediction_process  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 
 

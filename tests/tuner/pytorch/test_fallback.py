@@ -19,8 +19,8 @@ from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.pytorch import plans  # noqa: E402
 from tilewright.tuner.pytorch.plans import FallbackWarning  # noqa: E402
 from tilewright.tuner.runtime import Runtime, ServiceWarning, WrongResultWarning  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
-from tilewright.tuner.runtime.host import HostLaunches, host_place  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.launches.host import HostLaunches, host_place  # noqa: E402
 from tilewright.tuner.runtime.memory.room import HOST, ROOM, SETTING  # noqa: E402
 from tilewright.tuner.runtime.runtime import default_runtime  # noqa: E402
 

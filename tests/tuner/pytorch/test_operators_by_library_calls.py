@@ -12,9 +12,9 @@ from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.devices.cpu.device import CpuDevice  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import lock  # noqa: E402
 from tilewright.tuner.runtime import Runtime  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice  # noqa: E402
-from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
 GEMM = catalogue().get("gemm")
 PROBLEM = GEMM.problem({"m": 12, "n": 20, "k": 28})

@@ -16,10 +16,10 @@ from tilewright.tuner.pytorch import operator_plans, plans  # noqa: E402
 from tilewright.tuner.pytorch.asked import Asked  # noqa: E402
 from tilewright.tuner.pytorch.operators.products import LINEAR  # noqa: E402
 from tilewright.tuner.pytorch.precision import ALLOWED  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, SizeTime  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice  # noqa: E402
-from tilewright.tuner.runtime.host import host_place  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 from tilewright.tuner.turns.contest import MOST_CALLS  # noqa: E402
 

@@ -11,12 +11,12 @@ from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.family import Family  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.runtime import Runtime  # noqa: E402
-from tilewright.tuner.runtime.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange, SizeTime  # noqa: E402
 from tilewright.tuner.runtime.choice import Choice  # noqa: E402
 from tilewright.tuner.runtime.first_use import first_calls  # noqa: E402
-from tilewright.tuner.runtime.host import HostLaunches, host_place  # noqa: E402
-from tilewright.tuner.runtime.service import Service  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.known.service import Service  # noqa: E402
+from tilewright.tuner.runtime.launches.host import HostLaunches, host_place  # noqa: E402
 from tilewright.tuner.turns import turns  # noqa: E402
 from tilewright.tuner.turns.contest import MOST_CALLS  # noqa: E402
 

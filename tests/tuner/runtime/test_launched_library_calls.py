@@ -13,10 +13,11 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.loop.finals import finals
 from tilewright.tuner.loop.measure import MeasurementPlan
-from tilewright.tuner.runtime import Runtime, host, library_calls
-from tilewright.tuner.runtime.answers import AnswerCache
-from tilewright.tuner.runtime.host import host_place
-from tilewright.tuner.runtime.library_calls import call_of
+from tilewright.tuner.runtime import Runtime
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches import host, library_calls
+from tilewright.tuner.runtime.launches.host import host_place
+from tilewright.tuner.runtime.launches.library_calls import call_of
 
 SHAPE = {"m": 96, "n": 80, "k": 112}
 LINEAR = catalogue().get("linear")

@@ -9,8 +9,8 @@ from noting_cublaslt import noting_library
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.library.cublas import LibraryError
-from tilewright.tuner.runtime import library_calls, loaded_kernel
-from tilewright.tuner.runtime.library_calls import LoadedLibrary
+from tilewright.tuner.runtime.launches import library_calls, loaded_kernel
+from tilewright.tuner.runtime.launches.library_calls import LoadedLibrary
 
 GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
 PLAIN = "cuBLASLt 13.1.2 (algorithm 66, tile 20, stages 13, {})"

@@ -1,6 +1,6 @@
 """An API of this machine, found by its data folder."""
 
-from tilewright.tuner.runtime.local_service import NotedAddress, local_address
+from tilewright.tuner.runtime.known.local_service import NotedAddress, local_address
 
 
 def test_an_api_of_this_machine_is_found_by_its_data_folder_while_it_runs(tmp_path, monkeypatch):

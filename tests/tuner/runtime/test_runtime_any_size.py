@@ -16,7 +16,6 @@ from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.shipped import shipped_models
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
@@ -24,6 +23,7 @@ from tilewright.tuner.runtime.any_size.places import Places
 from tilewright.tuner.runtime.any_size.ranges import Beyond, Ranges, SizeRange, guessed_at, is_sound_within
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, UntunedWarning
+from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.runtime import Runtime
 
 N, K = 24, 40

@@ -15,8 +15,8 @@ from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
-from tilewright.tuner.runtime.host import host_place
-from tilewright.tuner.runtime.service import Service
+from tilewright.tuner.runtime.known.service import Service
+from tilewright.tuner.runtime.launches.host import host_place
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -12,7 +12,7 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import ArgumentError, Runtime
-from tilewright.tuner.runtime.views import READERS
+from tilewright.tuner.runtime.arrays.views import READERS
 
 SHAPE = {"m": M, "n": N, "k": K}
 NORM = catalogue().get("add_rms_norm")

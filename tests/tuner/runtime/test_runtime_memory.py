@@ -15,12 +15,12 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.own import own_kernel
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import NoRoomError, Runtime, UntunedWarning, release
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
 from tilewright.tuner.runtime.any_size.tables import as_table
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches.host import host_place
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 from tilewright.tuner.runtime.memory.room import HOST, REFUSED_S, ROOM, SETTING, Room, limit_bytes
 

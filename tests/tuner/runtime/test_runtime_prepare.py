@@ -15,8 +15,8 @@ from test_runtime_first_use import KINDS, NO_TAIL, SHAPE, TAIL, runtime_of, stat
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import UntunedError, UntunedWarning, WrongResultWarning
+from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
-from tilewright.tuner.runtime.packed import PackedOperand
 
 pytestmark = pytest.mark.usefixtures("cache")
 

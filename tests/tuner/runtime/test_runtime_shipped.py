@@ -16,12 +16,12 @@ from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.predict import shipped
 from tilewright.tuner.predict.shipped import shipped_models
 from tilewright.tuner.runtime import Runtime, UntunedWarning
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.known.prediction_process import PREDICTIONS, PredictionProcess, answers_at_once, close
+from tilewright.tuner.runtime.known.shipped import shipped_answer
 from tilewright.tuner.runtime.launcher import place_of
-from tilewright.tuner.runtime.prediction_process import PREDICTIONS, PredictionProcess, answers_at_once, close
 from tilewright.tuner.runtime.runtime import default_runtime
-from tilewright.tuner.runtime.shipped import shipped_answer
 
 H200 = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
 NEVER_MEASURED = GEMM.problem({"m": 1200, "n": 900, "k": 700})
@@ -43,7 +43,7 @@ def test_a_measured_device_model_is_answered_without_a_service_and_without_tunin
 
 def test_the_next_process_finds_the_prediction_on_disk(answers, monkeypatch):
     first = Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200)
-    monkeypatch.setattr("tilewright.tuner.runtime.shipped.shipped_series", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("tilewright.tuner.runtime.known.shipped.shipped_series", lambda *_: pytest.fail("read again"))
     assert Runtime(answers=answers).choose(GEMM, NEVER_MEASURED, H200) == first
 
 
@@ -146,7 +146,9 @@ def test_predictions_come_from_another_process_and_survive_its_end(monkeypatch):
     expected = shipped_answer(GEMM, NEVER_MEASURED, H200)
     expected = expected | {"time_ms": pytest.approx(expected["time_ms"], rel=1e-3), "library": ANY}
     with monkeypatch.context() as patched:
-        patched.setattr("tilewright.tuner.runtime.shipped.shipped_answer", lambda *_: pytest.fail("computed here"))
+        patched.setattr(
+            "tilewright.tuner.runtime.known.shipped.shipped_answer", lambda *_: pytest.fail("computed here")
+        )
         assert predictions.answer(GEMM, NEVER_MEASURED, H200) == expected
         predictions._process.kill()
         predictions._process.wait()

@@ -31,10 +31,10 @@ from tilewright.tuner.runtime import (
     UntunedWarning,
     best,
 )
-from tilewright.tuner.runtime.answers import FRESH_S, AnswerCache
 from tilewright.tuner.runtime.choice import TargetDevice, default_choice
+from tilewright.tuner.runtime.known.answers import FRESH_S, AnswerCache
+from tilewright.tuner.runtime.known.service import MAX_REPORTS
 from tilewright.tuner.runtime.runtime import default_runtime
-from tilewright.tuner.runtime.service import MAX_REPORTS
 
 OWN_KERNEL = Path(__file__).parents[3] / "examples" / "convolution2d"
 

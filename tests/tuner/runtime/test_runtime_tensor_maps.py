@@ -4,7 +4,7 @@ import ctypes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Launch
-from tilewright.tuner.runtime.loaded_kernel import LaunchArguments
+from tilewright.tuner.runtime.launches.loaded_kernel import LaunchArguments
 
 GEMM = catalogue().get("gemm")
 

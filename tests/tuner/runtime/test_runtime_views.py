@@ -7,7 +7,7 @@ import pytest
 from runtime_gemm import GEMM, K, M, N, operands
 
 from tilewright.tuner.runtime import ArgumentError, LaunchError
-from tilewright.tuner.runtime.views import READERS, _layout_dlpack, contiguous_strides
+from tilewright.tuner.runtime.arrays.views import READERS, _layout_dlpack, contiguous_strides
 
 pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")
 

@@ -9,7 +9,7 @@ import pytest
 from made_bundles import GEMM, PLACE, PROBLEM, choose
 
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 WRITTEN = Path(__file__).parents[2] / "data" / "version_before"
 

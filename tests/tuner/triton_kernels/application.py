@@ -16,7 +16,7 @@ from triton_kernels.scaled import SOURCE, scaled_in
 
 from tilewright.kernels.catalogue import Catalogue
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 
 @dataclass(frozen=True)

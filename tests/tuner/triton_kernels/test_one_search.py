@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.tuner.autotune.one_search import found_once
-from tilewright.tuner.runtime.answers import FRESH_S
 from tilewright.tuner.runtime.errors import ServiceWarning
+from tilewright.tuner.runtime.known.answers import FRESH_S
 
 APP = Path(__file__).with_name("searching_app.py")
 COMMAND = [sys.executable, "-W", "ignore", "-m", "tilewright.service.cli", "run", "--", sys.executable, str(APP)]

@@ -14,8 +14,8 @@ from triton_kernels.scaled import PROBLEM, SCALED, SOURCE, scaled_in
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.child import Child
-from tilewright.tuner.runtime.answers import AnswerCache
-from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches.host import host_place
 
 pytest.importorskip("triton")
 pytest.importorskip("torch")

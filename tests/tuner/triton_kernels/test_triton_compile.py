@@ -16,9 +16,9 @@ from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.compile.pool import CompilePool
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.outcome import Outcome
-from tilewright.tuner.runtime.arguments import scalars_of
+from tilewright.tuner.runtime.arrays.arguments import scalars_of
 from tilewright.tuner.runtime.errors import ArgumentError
-from tilewright.tuner.runtime.loaded_kernel import LaunchArguments
+from tilewright.tuner.runtime.launches.loaded_kernel import LaunchArguments
 
 pytest.importorskip("triton")
 

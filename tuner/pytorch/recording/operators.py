@@ -23,8 +23,8 @@ from tilewright.tuner.pytorch.operators.products import GEMM, GEMM_INTO, GEMV, L
 from tilewright.tuner.pytorch.operators.softmax import SOFTMAX
 from tilewright.tuner.pytorch.precision import ALLOWED
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Posed
-from tilewright.tuner.runtime.arguments import laid_out
-from tilewright.tuner.runtime.views import READERS
+from tilewright.tuner.runtime.arrays.arguments import laid_out
+from tilewright.tuner.runtime.arrays.views import READERS
 
 aten = torch.ops.aten
 

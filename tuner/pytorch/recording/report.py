@@ -11,10 +11,10 @@ from typing import Any
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.recording.recorded import Recorded, RecordedCalls
+from tilewright.tuner.runtime.known.local_service import local_address
+from tilewright.tuner.runtime.known.service import ApiCalls
 from tilewright.tuner.runtime.launcher import place_of, resolved
-from tilewright.tuner.runtime.local_service import local_address
 from tilewright.tuner.runtime.runtime import default_runtime
-from tilewright.tuner.runtime.service import ApiCalls
 
 LIMIT_S = 30.0
 MOST_SHAPES = 250

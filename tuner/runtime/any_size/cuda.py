@@ -27,9 +27,14 @@ from tilewright.tuner.runtime.any_size.places import Places
 from tilewright.tuner.runtime.any_size.shortage import RangeLaunches
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedArguments, SizedCall
-from tilewright.tuner.runtime.arguments import ALIGNMENT, check_addresses, default_scalars
+from tilewright.tuner.runtime.arrays.arguments import ALIGNMENT, check_addresses, default_scalars
+from tilewright.tuner.runtime.arrays.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.contexts import (
+from tilewright.tuner.runtime.errors import LaunchError
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
+from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
+from tilewright.tuner.runtime.launches.contexts import (
     OF_THREAD,
     check_memory,
     context_of,
@@ -42,15 +47,10 @@ from tilewright.tuner.runtime.contexts import (
     pushed,
     quick,
 )
-from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.first_use.on_stream import RowsCheck, rows_check
-from tilewright.tuner.runtime.first_use.product import CHECKED_AT_LAUNCH
-from tilewright.tuner.runtime.gpu import gpu_place
-from tilewright.tuner.runtime.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
+from tilewright.tuner.runtime.launches.gpu import gpu_place
+from tilewright.tuner.runtime.launches.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
 from tilewright.tuner.runtime.memory.workspaces import capture_id
-from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 
 
 class FamilyLaunches:

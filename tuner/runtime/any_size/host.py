@@ -15,10 +15,10 @@ from tilewright.tuner.runtime.any_size.geometry import Geometry
 from tilewright.tuner.runtime.any_size.shortage import RangeLaunches
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
-from tilewright.tuner.runtime.arguments import check_addresses
+from tilewright.tuner.runtime.arrays.arguments import check_addresses
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.host import builder_of_process, host_place, lock_of
+from tilewright.tuner.runtime.launches.host import builder_of_process, host_place, lock_of
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 
 

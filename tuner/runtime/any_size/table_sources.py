@@ -10,12 +10,12 @@ from typing import Any
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.tuner.runtime.answers import FRESH_S
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.tables import TableFolder, ranges_of
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import TargetDevice
-from tilewright.tuner.runtime.service import Service
+from tilewright.tuner.runtime.known.answers import FRESH_S
+from tilewright.tuner.runtime.known.service import Service
 
 log = logging.getLogger(__name__)
 

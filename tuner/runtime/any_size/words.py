@@ -13,7 +13,7 @@ from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import SIZE_AT_LAUNCH, Kernel, Launch, TensorMap
 from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.devices.cuda.tensor_map import SizedMapCells
-from tilewright.tuner.runtime.packed import PackedOperand
+from tilewright.tuner.runtime.arrays.packed import PackedOperand
 
 
 class SizedCall(NamedTuple):

@@ -20,7 +20,6 @@ from tilewright.tuner.devices.cuda.driver import DriverError, call
 from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.contexts import allowed_while_capturing
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
 from tilewright.tuner.runtime.first_use.product import (
     CHECKED_ON_STREAM,
@@ -29,6 +28,7 @@ from tilewright.tuner.runtime.first_use.product import (
     definitions,
     source,
 )
+from tilewright.tuner.runtime.launches.contexts import allowed_while_capturing
 from tilewright.tuner.runtime.memory.scratch import zeroed
 from tilewright.tuner.runtime.memory.workspaces import capture_id
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.contexts import current_handle, primary
+from tilewright.tuner.runtime.launches.contexts import current_handle, primary
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 

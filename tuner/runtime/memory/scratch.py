@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from tilewright.tuner.devices.cuda.driver import DriverError, call
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.contexts import allowed_while_capturing, current_handle, current_ordinal, pushed
+from tilewright.tuner.runtime.launches.contexts import allowed_while_capturing, current_handle, current_ordinal, pushed
 from tilewright.tuner.runtime.memory.pytorch_pool import pool_here
 from tilewright.tuner.runtime.memory.room import HOST, ROOM
 

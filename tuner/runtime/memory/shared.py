@@ -12,7 +12,7 @@ from functools import cache
 
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.contexts import current_ordinal
+from tilewright.tuner.runtime.launches.contexts import current_ordinal
 from tilewright.tuner.runtime.memory.room import ROOM, NoRoomError
 from tilewright.tuner.runtime.memory.scratch import Scratch, register, zeroed
 from tilewright.tuner.runtime.memory.workspaces import Use, use_of, without_graphs

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.contexts import allowed_while_capturing
+from tilewright.tuner.runtime.arrays.views import LEGACY_STREAM
+from tilewright.tuner.runtime.launches.contexts import allowed_while_capturing
 from tilewright.tuner.runtime.memory.scratch import Scratch, register, zeroed
-from tilewright.tuner.runtime.views import LEGACY_STREAM
 
 Use = tuple[int, int]
 """A stream's id and 0, or a captured stream's handle and the id of its graph."""

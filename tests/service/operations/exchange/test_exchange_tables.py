@@ -22,9 +22,9 @@ from tilewright.service.operations.exchange.incoming import ImportOptions
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.tuner.runtime import BundleWarning, Runtime
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import TargetDevice
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 GEMM = catalogue().get("gemm")
 SHAPE = {"m": "1..64", "n": 512, "k": 256}

@@ -22,7 +22,7 @@ from tilewright.tuner.devices.cpu.process import output_of
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.host import HostFunction
+from tilewright.tuner.runtime.launches.host import HostFunction
 
 SOURCE = """
 extern "C" __global__ void reverse_twice(const REAL* x, REAL* y, REAL* z, unsigned char* workspace) {

@@ -17,10 +17,10 @@ from tilewright.tuner.compile.compilation import Compilation
 from tilewright.tuner.compile.compiler import compile_now
 from tilewright.tuner.compile.nvrtc import is_available
 from tilewright.tuner.devices.cpu.device import CpuDevice
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.ranges import Ranges, SizeRange
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.host import host_place
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.launches.host import host_place
 from tilewright.tuner.runtime.runtime import Runtime
 
 HOPPER = Limits((9, 0), 132, 80 << 30, max_shared_bytes=232448, shared_bytes_per_multiprocessor=228 * 1024)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.tuner.devices.cuda.driver import DriverError, call
-from tilewright.tuner.runtime.contexts import current_handle, pushed
+from tilewright.tuner.runtime.launches.contexts import current_handle, pushed
 
 
 class PackedOperand:

@@ -18,8 +18,8 @@ from tilewright.kernels.fields.axes import Layout as Strided
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.triton import is_compiled_in
+from tilewright.tuner.runtime.arrays.views import Layout, contiguous_strides
 from tilewright.tuner.runtime.errors import ArgumentError, WrongDeviceError
-from tilewright.tuner.runtime.views import Layout, contiguous_strides
 
 MOST_OVERLAP_STEPS = 10_000
 """Of the search for an element that two views of one memory share: some milliseconds; then they count as sharing."""

@@ -110,7 +110,7 @@ def answers_at_once(
 
 def predicted_here(kernel: Kernel, problem: Problem, place: TargetDevice) -> Mapping[str, Any] | None:
     """`shipped_answer`, which is imported with its first call."""
-    from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - a program that asks does not need it
+    from tilewright.tuner.runtime.known.shipped import shipped_answer  # noqa: PLC0415 - a program that asks does not need it
 
     return shipped_answer(kernel, problem, place)
 

@@ -18,16 +18,16 @@ from tilewright.tuner.devices.cpu.device import CpuDevice
 from tilewright.tuner.devices.cpu.library import call_here
 from tilewright.tuner.errors import OwnFunctionError, TrialFailure
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.arguments import check_addresses
+from tilewright.tuner.runtime.arrays.arguments import check_addresses
+from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.choice import Choice, TargetDevice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
 from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
-from tilewright.tuner.runtime.library_calls import call_of
+from tilewright.tuner.runtime.launches.library_calls import call_of
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 from tilewright.tuner.runtime.memory.room import HOST, ROOM, NoRoomError, limit_bytes
-from tilewright.tuner.runtime.packed import PackedOperand
 
 _MOST_CHECKED = 256  # combinations of addresses, as on a GPU
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.tuner.runtime.dlpack import KINDS, borrow
+from tilewright.tuner.runtime.arrays.dlpack import KINDS, borrow
 from tilewright.tuner.runtime.errors import LaunchError
 
 LEGACY_STREAM = 1

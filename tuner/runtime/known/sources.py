@@ -13,7 +13,6 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.answers import AnswerCache
 from tilewright.tuner.runtime.any_size.families import Families
 from tilewright.tuner.runtime.any_size.table_sources import TableSources
 from tilewright.tuner.runtime.any_size.tables import TableFolder
@@ -27,9 +26,10 @@ from tilewright.tuner.runtime.errors import (
     warn,
 )
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED, CheckedUse, Finding, FirstUse, FirstUses
-from tilewright.tuner.runtime.gpu import driver_words
+from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.known.service import SeenTimes, Service
+from tilewright.tuner.runtime.launches.gpu import driver_words
 from tilewright.tuner.runtime.memory.room import NoRoomError, limit_bytes
-from tilewright.tuner.runtime.service import SeenTimes, Service
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
 from tilewright.tuner.turns.contest import Contests, Verdict
 
@@ -103,7 +103,7 @@ class Sources:
 
     def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> None:
         """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
-        from tilewright.tuner.runtime.prediction_process import PREDICTIONS  # noqa: PLC0415 - seldom needed
+        from tilewright.tuner.runtime.known.prediction_process import PREDICTIONS  # noqa: PLC0415 - seldom needed
 
         self.choose(kernel, problem, place, predict=PREDICTIONS.answer)
 
@@ -130,7 +130,7 @@ class Sources:
             return None
         known = self._predicted_before(kernel, problem, place)
         if known is None:
-            from tilewright.tuner.runtime.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
+            from tilewright.tuner.runtime.known.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
 
             answer = (predict or shipped_answer)(kernel, problem, place)
             if answer is None:
@@ -143,7 +143,7 @@ class Sources:
 
     def predict_ahead(self, kernel: Kernel, problems: Sequence[Problem], place: TargetDevice) -> None:
         """Keeps what shipped records predict of these problems, several at once where there are cores for that."""
-        from tilewright.tuner.runtime.prediction_process import answers_at_once  # noqa: PLC0415 - seldom needed
+        from tilewright.tuner.runtime.known.prediction_process import answers_at_once  # noqa: PLC0415 - seldom needed
 
         if self._predictions is None or place.limits.compute_capability == NO_GPU:
             return

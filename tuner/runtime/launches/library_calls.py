@@ -15,8 +15,8 @@ from tilewright.tuner.library import cublaslt
 from tilewright.tuner.library.cublas import LibraryError, fused_product
 from tilewright.tuner.library.names import CUBLASLT, OPENBLAS
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.contexts import Allocation, allowed_while_capturing, current_id
-from tilewright.tuner.runtime.loaded_kernel import Loaded
+from tilewright.tuner.runtime.launches.contexts import Allocation, allowed_while_capturing, current_id
+from tilewright.tuner.runtime.launches.loaded_kernel import Loaded
 from tilewright.tuner.runtime.memory.room import ROOM
 from tilewright.tuner.runtime.memory.workspaces import Workspaces
 

@@ -16,9 +16,14 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cuda.driver import call
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.library.cublas import LibraryError
-from tilewright.tuner.runtime.arguments import ALIGNMENT
+from tilewright.tuner.runtime.arrays.arguments import ALIGNMENT
+from tilewright.tuner.runtime.arrays.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.contexts import (
+from tilewright.tuner.runtime.errors import LaunchError
+from tilewright.tuner.runtime.first_use.chooses import Chooses
+from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
+from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
+from tilewright.tuner.runtime.launches.contexts import (
     OF_THREAD,
     allowed_while_capturing,
     context_of,
@@ -29,15 +34,10 @@ from tilewright.tuner.runtime.contexts import (
     pushed,
     quick,
 )
-from tilewright.tuner.runtime.errors import LaunchError
-from tilewright.tuner.runtime.first_use.chooses import Chooses
-from tilewright.tuner.runtime.first_use.drawn import HostMemory, verified
-from tilewright.tuner.runtime.first_use.first_use import Finding, FirstUse
-from tilewright.tuner.runtime.gpu import gpu_place
-from tilewright.tuner.runtime.library_calls import LibraryArguments, LoadedLibrary, call_of, refuse
-from tilewright.tuner.runtime.loaded_kernel import LaunchArguments, LoadedKernel
+from tilewright.tuner.runtime.launches.gpu import gpu_place
+from tilewright.tuner.runtime.launches.library_calls import LibraryArguments, LoadedLibrary, call_of, refuse
+from tilewright.tuner.runtime.launches.loaded_kernel import LaunchArguments, LoadedKernel
 from tilewright.tuner.runtime.memory.room import NoRoomError
-from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 
 _LEGACY = 0  # the default stream
 

@@ -21,9 +21,13 @@ from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.devices.cuda.launch import config_of
 from tilewright.tuner.devices.cuda.tensor_map import MapCells
 from tilewright.tuner.errors import TrialFailure
-from tilewright.tuner.runtime.arguments import check_addresses
+from tilewright.tuner.runtime.arrays.arguments import check_addresses
+from tilewright.tuner.runtime.arrays.packed import KeptMemory, PackedOperand
 from tilewright.tuner.runtime.choice import Choice
-from tilewright.tuner.runtime.contexts import (
+from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, LaunchError, warn
+from tilewright.tuner.runtime.first_use.first_use import FirstUse
+from tilewright.tuner.runtime.first_use.on_stream import rows_check
+from tilewright.tuner.runtime.launches.contexts import (
     Allocation,
     allocation_of,
     allowed_while_capturing,
@@ -32,13 +36,9 @@ from tilewright.tuner.runtime.contexts import (
     current_id,
     look_up,
 )
-from tilewright.tuner.runtime.errors import ArgumentError, BundleWarning, LaunchError, warn
-from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.first_use.on_stream import rows_check
-from tilewright.tuner.runtime.gpu import gpu_place
+from tilewright.tuner.runtime.launches.gpu import gpu_place
 from tilewright.tuner.runtime.memory.room import ROOM
 from tilewright.tuner.runtime.memory.workspaces import Workspaces, capture_id
-from tilewright.tuner.runtime.packed import KeptMemory, PackedOperand
 
 MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MOST_KNOWN = 256

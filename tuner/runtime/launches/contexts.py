@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.tuner.devices.cuda.driver import call, function
 from tilewright.tuner.runtime.errors import ContextError, WrongDeviceError
-from tilewright.tuner.runtime.gpu import start
+from tilewright.tuner.runtime.launches.gpu import start
 
 _CONTEXT, _MEMORY_TYPE, _BUFFER_ID, _ORDINAL = 1, 2, 7, 9  # CUpointer_attribute
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype

@@ -1,0 +1,1 @@
+"""Arrays of any library, as a launch passes them on."""

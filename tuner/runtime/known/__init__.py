@@ -1,0 +1,1 @@
+"""Where configurations are known from: the answers on disk, a service, shipped records."""
