@@ -113,7 +113,9 @@ COMMANDS = {
     ),
     "results": Command("Results", "results:results_app", "Results: the best configurations as they were measured."),
     "claims": Command(
-        "Results", "results:claims_app", "Claims: configurations that clients say are wrong, and what workers found."
+        "Results",
+        "results:claims_app",
+        "Claims: what clients say of configurations, wrong results or times, and what workers found.",
     ),
     "record": Command(
         "Demand",
