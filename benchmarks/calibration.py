@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.problem import OptionValue, Problem, octaves
-from tilewright.tuner.predict.predictor import Predictor, enough
+from tilewright.tuner.predict.predictor import Predictor
+from tilewright.tuner.predict.record import enough
 from tilewright.tuner.predict.shipped import nearest_of, shipped_models, shipped_series
 from tilewright.tuner.predict.tiles import Tiles
 

@@ -35,7 +35,8 @@ from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError
 from tilewright.tuner.loop.tune import Budget
 from tilewright.tuner.outcome import L2, Executable
-from tilewright.tuner.predict.predictor import Predictor, enough
+from tilewright.tuner.predict.predictor import Predictor
+from tilewright.tuner.predict.record import enough
 from tilewright.tuner.predict.shipped import shipped_series, undisplaced
 
 OWN = (5, 20)

@@ -24,7 +24,8 @@ from tilewright.tuner.loop.measure import ContextLostError, checked_samples
 from tilewright.tuner.loop.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
 from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
 from tilewright.tuner.predict.library import LibraryTime
-from tilewright.tuner.predict.predictor import Predictor, Record
+from tilewright.tuner.predict.predictor import Predictor
+from tilewright.tuner.predict.record import Record
 
 ROUNDS = 11
 SAMPLES = 2

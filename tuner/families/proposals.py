@@ -10,7 +10,8 @@ from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import DeviceModel
 from tilewright.tuner.families.table import Measured
-from tilewright.tuner.predict.predictor import Predictor, Record, enough
+from tilewright.tuner.predict.predictor import Predictor
+from tilewright.tuner.predict.record import Record, enough
 from tilewright.tuner.predict.shipped import joined, likest_first, nearest_of, shipped_series
 from tilewright.tuner.predict.tiles import Tiles
 

@@ -22,7 +22,7 @@ from tilewright.tuner.families.representative import MOST_EACH, between, spread
 from tilewright.tuner.families.table import Table
 from tilewright.tuner.loop.study import Budget, Hooks, Knowledge, Progress, Trial, TuneResult
 from tilewright.tuner.loop.tune import tune
-from tilewright.tuner.predict.predictor import Record
+from tilewright.tuner.predict.record import Record
 
 AROUND = ((1, 2), (2, 1))
 """How far away neighbours are, counted in sizes, whose fastest configurations are measured at a size, and how many."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -25,11 +25,9 @@ from tilewright.tuner.predict.features import Features, sizes_of, work_of
 from tilewright.tuner.predict.leads import Leads, mean_near
 from tilewright.tuner.predict.library import Left, LibraryFit, LibraryTime, LibraryTimes
 from tilewright.tuner.predict.model import CENTRES, Smooth, one_thread
+from tilewright.tuner.predict.record import Prediction, Record, enough
 from tilewright.tuner.predict.registers import RegisterEstimate
 from tilewright.tuner.predict.tiles import Tiles
-
-FEWEST_SHAPES = 4
-"""Tuned shapes below which nothing is predicted: leaving one out must leave some."""
 
 MOST_ROWS = 9000
 """Trials that are fitted to, shared out evenly among shapes."""
@@ -58,69 +56,6 @@ CAUTION = 1.0
 Array = NDArray[np.float64]
 Expected = tuple[float, float]
 """The expected value of a configuration with caution, which decides, and without."""
-
-
-def enough(shapes: int) -> bool:
-    """Whether so many tuned shapes allow a prediction."""
-    return shapes >= FEWEST_SHAPES
-
-
-@dataclass(frozen=True)
-class Record:
-    """A tuned problem: the measured time of each configuration in ms, and registers where a compiler reported them.
-
-    `failed`: what did not compile, crashed, hung or computed a wrong result.
-    """
-
-    problem: Problem
-    times_ms: Mapping[Configuration, float]
-    registers: Mapping[Configuration, int]
-    failed: frozenset[Configuration] = frozenset()
-    origin: str | None = None  # the installation that measured it, where that is another
-    library: LibraryTime | None = None  # where it was timed
-    shipped: str | None = None  # what it is, where it came with the package
-
-    @cached_property
-    def ranked(self) -> tuple[Configuration, ...]:
-        """Configurations, the fastest first."""
-        return tuple(sorted(self.times_ms, key=lambda c: (self.times_ms[c], c)))
-
-    @cached_property
-    def leaders(self) -> tuple[Configuration, ...]:
-        """The fastest of each variant, the fastest first."""
-        by_variant: dict[str, Configuration] = {}
-        for one in self.ranked:
-            by_variant.setdefault(one.variant, one)
-        return tuple(by_variant.values())
-
-    @property
-    def best_ms(self) -> float:
-        """The time of the fastest."""
-        return self.times_ms[self.ranked[0]]
-
-    def sample(self, count: int) -> list[Configuration]:
-        """At most `count` configurations: the faster half of them, then others at even steps."""
-        if len(self.ranked) <= count:
-            return list(self.ranked)
-        fast, rest = self.ranked[: count // 2], self.ranked[count // 2 :]
-        return [*fast, *(rest[i * len(rest) // (count - len(fast))] for i in range(count - len(fast)))]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A configuration for an untuned problem. `expected_loss`: its expected time over the best one's, minus 1.
-
-    `time_ms` is never that of a higher rate than some tuned problem's best.
-    """
-
-    configuration: Configuration
-    time_ms: float
-    expected_loss: float
-    near: Problem  # the nearest tuned problem for which it was measured, of all where it was for none
-    origins: tuple[str, ...] = ()  # other installations that measured some of what it rests on
-    shipped: tuple[str, ...] = ()  # what came with the package, of what it rests on
-    library: LibraryTime | None = None  # expected, where it was timed for enough of the tuned problems
-    is_library_faster: bool = False  # expected so, and hardly a shape near it where a search gained on the library
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tilewright.service.operations.best.tables import Served
 from tilewright.service.operations.catalog import compiler_flags
 from tilewright.service.operations.staleness.standing import Standing, source_keys
 from tilewright.tuner import roofline
-from tilewright.tuner.predict.predictor import Prediction
+from tilewright.tuner.predict.record import Prediction
 
 MOST_POINTS = 8_000_000
 """Configurations that one request may enumerate, before constraints: 1.5 million of gemm take half a second."""

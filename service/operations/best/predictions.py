@@ -31,7 +31,8 @@ from tilewright.service.operations.best.rows import TunedShapes, count_retracted
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.operations.transaction import Reading, refuse_in_transaction
 from tilewright.service.store import models
-from tilewright.tuner.predict.predictor import Prediction, Predictor, Record, enough
+from tilewright.tuner.predict.predictor import Predictor
+from tilewright.tuner.predict.record import Prediction, Record, enough
 from tilewright.tuner.predict.shipped import undisplaced
 from tilewright.tuner.predict.stored_fit import packed, prediction_document, prediction_of, records_hash, unpacked
 

@@ -18,7 +18,7 @@ from tilewright.service.operations.studies.rows import barred
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.predict.library import LibraryTime
-from tilewright.tuner.predict.predictor import Record
+from tilewright.tuner.predict.record import Record
 
 FEWEST_TRIALS = 8
 """A shape with fewer measured trials is not used for predictions: it says too little about other shapes."""

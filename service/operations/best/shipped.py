@@ -10,7 +10,7 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.service.operations.best.rows import EnvironmentFilter, model_distance
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.tuner.predict.predictor import Record, enough
+from tilewright.tuner.predict.record import Record, enough
 from tilewright.tuner.predict.shipped import ShippedSeries, joined, likest_first, shipped_models, shipped_series
 
 ANY = EnvironmentFilter()

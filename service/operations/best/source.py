@@ -38,7 +38,7 @@ from tilewright.service.operations.best.tables import Served, served_by_tables
 from tilewright.service.operations.registry import limits_of
 from tilewright.service.operations.transaction import Reading, transaction
 from tilewright.service.store import models
-from tilewright.tuner.predict.predictor import Prediction, Record, enough
+from tilewright.tuner.predict.record import Prediction, Record, enough
 
 
 class Effort(Enum):

@@ -21,7 +21,7 @@ from tilewright.service.operations.best.answer import BestQuery, first_usable
 from tilewright.service.operations.best.rows import in_preference
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.best_cache.packed import Packer
-from tilewright.tuner.predict.predictor import enough
+from tilewright.tuner.predict.record import enough
 
 MOST_ANSWERS = 4096
 """Answers that a shelf keeps as bytes, of 2 to 3 kB, and as many that were computed elsewhere."""

@@ -10,7 +10,8 @@ from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.predict.library import LibraryTime
 from tilewright.tuner.predict.model import NOISE, Smooth
-from tilewright.tuner.predict.predictor import FEWEST_SHAPES, Predictor, Record, work_of
+from tilewright.tuner.predict.predictor import Predictor, work_of
+from tilewright.tuner.predict.record import FEWEST_SHAPES, Record
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=132, memory_bytes=140 * 2**30, max_shared_bytes=227 * 1024)
 GEMM = catalogue().get("gemm")

@@ -23,7 +23,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.predict.features import sizes_of
 from tilewright.tuner.predict.library import LibraryTime
-from tilewright.tuner.predict.predictor import Record
+from tilewright.tuner.predict.record import Record
 
 FOLDER = Path(__file__).parent
 FORMAT = "tilewright-shipped/1"

@@ -8,7 +8,8 @@ from typing import Any
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.predict import shipped
-from tilewright.tuner.predict.predictor import Predictor, Record, enough
+from tilewright.tuner.predict.predictor import Predictor
+from tilewright.tuner.predict.record import Record, enough
 from tilewright.tuner.predict.shipped import ShippedSeries, joined, likest_first, nearest_of, shipped_series
 from tilewright.tuner.predict.tiles import Tiles
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
