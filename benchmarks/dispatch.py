@@ -30,7 +30,7 @@ from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.compiler import compile_now, default_compiler
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.runtime import Launcher, Runtime, UntunedWarning
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launches.devices import place_of
 
 SIZE = 64
 BATCH = 100  # far below the thousand launches that the driver queues

@@ -25,7 +25,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import Launcher, Runtime
 from tilewright.tuner.runtime.choice import default_choice
 from tilewright.tuner.runtime.first_use import first_use
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launches.devices import place_of
 
 ROWS = 16
 SLEEP_CYCLES = 2_000_000  # about a millisecond

@@ -46,7 +46,7 @@ from tilewright.tuner.devices.local import DeviceSpec, find_device
 from tilewright.tuner.loop.study import Knowledge
 from tilewright.tuner.loop.tune import Budget, Hooks, tune
 from tilewright.tuner.runtime.known.answers import AnswerCache
-from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.triton.module import compiler_options, constexprs
 
 ROUNDS, SECOND_PROCESSES = 9, 8

@@ -13,7 +13,7 @@ from tilewright.tuner.loop.study import Budget
 from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.known.answers import AnswerCache
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.runtime.launches.library_calls import call_of
 
 pytestmark = pytest.mark.gpu

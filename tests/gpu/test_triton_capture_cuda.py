@@ -17,7 +17,7 @@ from tilewright.tuner.capture.capture import capture
 from tilewright.tuner.loop.study import Knowledge
 from tilewright.tuner.loop.tune import Budget, tune
 from tilewright.tuner.runtime.known.answers import AnswerCache
-from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.launches.devices import place_of, resolved
 
 pytestmark = pytest.mark.gpu
 pytest.importorskip("triton")

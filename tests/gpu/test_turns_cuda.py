@@ -12,7 +12,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.first_use import first_use
 from tilewright.tuner.runtime.known.answers import AnswerCache
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.turns.contest import MOST_CALLS
 
 pytestmark = pytest.mark.gpu

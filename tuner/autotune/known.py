@@ -21,7 +21,7 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.runtime.arrays.views import Layout
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import ServiceWarning, UntunedError, UntunedWarning, warn
-from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.runtime.runtime import Runtime, default_runtime
 from tilewright.tuner.triton.module import compiler_options, constexprs
 

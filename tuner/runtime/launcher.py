@@ -10,19 +10,19 @@ from typing import Any, Protocol
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
-from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.arrays import arguments
+from tilewright.tuner.runtime.arrays.given import given_arrays, stream_handle
 from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.arrays.views import READERS, Reader
-from tilewright.tuner.runtime.choice import Choice, TargetDevice
+from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_calls import ONE_SIZE, FirstCalls, first_calls
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.launches import gpu, host
-from tilewright.tuner.runtime.launches.contexts import current_ordinal
+from tilewright.tuner.runtime.launches import host
 from tilewright.tuner.runtime.launches.cuda import CudaLaunches
+from tilewright.tuner.runtime.launches.devices import device_or_default, ordinal_of, place_of
 from tilewright.tuner.turns.contest import octave_of
 
 
@@ -166,7 +166,7 @@ class Launcher:
 
     def prepare_for(self, problem: Problem, device: str) -> None:
         """As `prepare`, for what arrays pose on a resolved device."""
-        self._launches(problem, device).prepare(_ordinal(device) if device != "cpu" else 0)
+        self._launches(problem, device).prepare(ordinal_of(device) if device != "cpu" else 0)
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None]:
         """What a thread does to have ready what arrays pose."""
@@ -176,7 +176,7 @@ class Launcher:
         """Compiles and loads for what arrays pose on a resolved device; launches nothing. Raises LaunchError."""
         launches = self._launches(problem, device)
         if isinstance(launches, CudaLaunches):
-            launches.load(_ordinal(device))
+            launches.load(ordinal_of(device))
 
     def choice(self, *arrays: Any, device: str | None = None, **named: Any) -> Choice:
         """The configuration that is launched on such arrays, and where it comes from.
@@ -259,7 +259,7 @@ class Launcher:
                 if device == "cpu":
                     self._on[key] = host.HostLaunches(self.kernel, problem, self._choices)
                 else:
-                    only = _ordinal(self.device) if self.device else None
+                    only = ordinal_of(self.device) if self.device else None
                     self._on[key] = CudaLaunches(self.kernel, problem, self._choices, only)
             return self._on[key]
 
@@ -322,74 +322,6 @@ class PackedLauncher(Launcher):
         return (*arrays[:place], packed.array, *arrays[place + 1 :]), packed
 
 
-def given_arrays(
-    kernel: Kernel, tensors: Sequence[str], arrays: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The kernel's tensors in the declared order, given by place or by name, and the numbers by name.
-
-    Raises LaunchError, or ArgumentError naming the argument.
-    """
-    if len(arrays) > len(tensors):
-        raise LaunchError(f"{kernel.name} takes {len(tensors)} arrays: {', '.join(tensors)}")
-    given, numbers = dict(zip(tensors, arrays, strict=False)), dict[str, Any]()
-    known = {argument.name for argument in kernel.arguments}
-    for name, value in named.items():
-        if name not in known:
-            raise ArgumentError(name, f"{kernel.name} has no such argument", f"It has {', '.join(sorted(known))}")
-        if name in given:
-            raise ArgumentError(name, "is given twice", "Give it by place or by name")
-        (given if name in tensors else numbers)[name] = value
-    for name in tensors:
-        if given.get(name) is None:
-            raise ArgumentError(name, "is missing", f"Give {', '.join(tensors)}")
-    return tuple(given[name] for name in tensors), numbers
-
-
 def _nothing(*_: Any) -> int:
     """The launch of a problem whose output has no element; or the stream that the CPU has."""
     return 0
-
-
-def stream_handle(stream: Any) -> int:
-    """The handle of a stream of PyCUDA, torch, CuPy or the protocol `__cuda_stream__`; raises LaunchError."""
-    if isinstance(stream, int):
-        return stream
-    for name in ("cuda_stream", "handle", "ptr"):
-        member = getattr(stream, name, None)
-        if member is not None:
-            return int(member)
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    raise LaunchError(
-        f"stream: {type(stream).__qualname__} is not a CUDA stream. Give one of PyCUDA, torch or CuPy, or its handle"
-    )
-
-
-def resolved(device: str) -> str:
-    """The full name; "cuda" is the current context's GPU, or the first. Raises WrongDeviceError, NoDeviceError."""
-    kind, colon, number = device.partition(":")
-    if device == "cpu" or (kind == "cuda" and colon and number.isdecimal()):
-        return device
-    if device != "cuda":
-        raise WrongDeviceError(f"there is no device {device!r}. Name one like cpu, cuda or cuda:0")
-    ordinal = current_ordinal()
-    return f"cuda:{ordinal or 0}"
-
-
-def device_or_default(named: str | None) -> str:
-    """The full name of the device, else the current GPU, else the CPU where there is no driver."""
-    try:
-        return resolved(named or "cuda")
-    except NoDeviceError:
-        if named:
-            raise
-        return "cpu"
-
-
-def place_of(device: str) -> TargetDevice:
-    """The device model of a resolved device."""
-    return host.host_place() if device == "cpu" else gpu.gpu_place(_ordinal(device))
-
-
-def _ordinal(device: str) -> int:
-    return int(device.partition(":")[2])

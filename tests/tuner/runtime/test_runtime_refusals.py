@@ -7,8 +7,9 @@ import pytest
 from runtime_gemm import Elsewhere, K, M, N, operands
 
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
-from tilewright.tuner.runtime import ArgumentError, LaunchError, WrongDeviceError, launcher
-from tilewright.tuner.runtime.launcher import resolved
+from tilewright.tuner.runtime import ArgumentError, LaunchError, WrongDeviceError
+from tilewright.tuner.runtime.launches import devices
+from tilewright.tuner.runtime.launches.devices import resolved
 
 pytestmark = pytest.mark.filterwarnings("ignore::tilewright.tuner.runtime.UntunedWarning")
 
@@ -110,7 +111,7 @@ def test_only_a_dtype_that_there_is_is_proposed(runtime, launch):
 @pytest.mark.parametrize("current", [None, 2])
 @pytest.mark.parametrize("named", ["cpu", "cuda", "cuda:3", "cuda:", "cuda:x", "cuda:-1", "gpu:1", "cpu:0", "CUDA", ""])
 def test_a_device_is_the_cpu_or_a_gpu_by_its_number_or_the_current_one(monkeypatch, named, current):
-    monkeypatch.setattr(launcher, "current_ordinal", lambda: current)
+    monkeypatch.setattr(devices, "current_ordinal", lambda: current)
     if named in {"cpu", "cuda", "cuda:3"}:
         assert resolved(named) == (f"cuda:{current or 0}" if named == "cuda" else named)
         return

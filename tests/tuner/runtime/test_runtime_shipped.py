@@ -20,7 +20,7 @@ from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
 from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.known.prediction_process import PREDICTIONS, PredictionProcess, answers_at_once, close
 from tilewright.tuner.runtime.known.shipped import shipped_answer
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.runtime.runtime import default_runtime
 
 H200 = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])

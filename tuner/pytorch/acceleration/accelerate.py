@@ -35,7 +35,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.sites import Site, observ
 from tilewright.tuner.pytorch.acceleration.result import EAGER, GRAPH, OURS_GRAPH, Acceleration, AccelerationWarning
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.errors import ServiceWarning, WrongResultWarning, warn
-from tilewright.tuner.runtime.launcher import resolved
+from tilewright.tuner.runtime.launches.devices import resolved
 
 ROUNDS, LIMIT_S, TUNE_S = 15, 90.0, 5.0
 LOOKING = 0.35

@@ -30,7 +30,7 @@ from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.tables import ranges_of
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
-from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.runtime.launches.gpu import driver_words
 from tilewright.tuner.runtime.launches.library_calls import call_of
 

@@ -15,7 +15,7 @@ from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.runtime.choice import TargetDevice
-from tilewright.tuner.runtime.launcher import place_of
+from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.runtime.runtime import Runtime
 
 SEED = 0

@@ -13,7 +13,7 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.recording.recorded import Recorded, RecordedCalls
 from tilewright.tuner.runtime.known.local_service import local_address
 from tilewright.tuner.runtime.known.service import ApiCalls
-from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.runtime.runtime import default_runtime
 
 LIMIT_S = 30.0

@@ -20,13 +20,15 @@ from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.arrays import arguments, dlpack
+from tilewright.tuner.runtime.arrays.given import given_arrays, stream_handle
 from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.arrays.views import READERS, Layout
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import ArgumentError
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_calls import FirstCalls, first_calls
-from tilewright.tuner.runtime.launcher import Launcher, device_or_default, given_arrays, place_of, stream_handle
+from tilewright.tuner.runtime.launcher import Launcher
+from tilewright.tuner.runtime.launches.devices import device_or_default, place_of
 
 
 class _Launches(Protocol):

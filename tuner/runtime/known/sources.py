@@ -28,6 +28,7 @@ from tilewright.tuner.runtime.errors import (
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED, CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.known.service import SeenTimes, Service
+from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.runtime.launches.gpu import driver_words
 from tilewright.tuner.runtime.memory.room import NoRoomError, limit_bytes
 from tilewright.tuner.runtime.words import family_words, problem_words, tune_command
@@ -192,8 +193,6 @@ class Sources:
         """Tells the service, where there is one, what the first calls saw; it measures for itself."""
         if self._service is None or verdict.ours is None or verdict.library is None or choice.is_measured:
             return
-        from tilewright.tuner.runtime.launcher import place_of  # noqa: PLC0415 - it imports this
-
         expected_ms, place = choice.time_ms or 1.0, place_of(device)
         times = SeenTimes(verdict.ours * expected_ms, verdict.library * expected_ms, verdict.calls)
         self._service.claim(kernel, problem, place, _driver(place), choice.configuration, str(times), times=times)

@@ -24,7 +24,7 @@ from tilewright.tuner.pytorch.operator_plans import Found
 from tilewright.tuner.pytorch.recording.operators import REFUSALS, posed_problem
 from tilewright.tuner.pytorch.tuned_call import on_device_of
 from tilewright.tuner.runtime.choice import Choice, is_admitted
-from tilewright.tuner.runtime.launcher import place_of, resolved
+from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.runtime.launches.library_calls import call_of
 from tilewright.tuner.turns.turns import beside_captures
 
