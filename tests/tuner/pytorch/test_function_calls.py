@@ -118,3 +118,15 @@ def test_other_threads_and_failures_find_pytorchs_own(x) -> None:
         model(x)
     assert functional.scaled_dot_product_attention is ATTENTION
     uninstall(model)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_a_sum_with_a_product_has_autocasts_dtype(name, grad) -> None:
+    function, batch = getattr(torch, name), () if name == "addmm" else (2,)
+    c, a, b = (torch.randn(*batch, *shape) for shape in ((3, 5), (3, 4), (4, 5)))
+    call = call_of(function, (c, a, b), {"beta": 0.5})
+    with torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(grad):
+        result, expected = call.run(), function(c, a, b, beta=0.5)
+    assert result.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(result, expected, rtol=0.03, atol=0.03)

@@ -49,7 +49,7 @@ class Call(NamedTuple):
             result = result.permute(self.order)
         if self.added is not None:
             add = torch.add if torch.is_grad_enabled() else torch.Tensor.add_
-            result = add(result, self.added[0], alpha=self.added[1])
+            result = add(result, self.added[0].to(result.dtype), alpha=self.added[1])  # which autocast may have made
         return result
 
     @property
