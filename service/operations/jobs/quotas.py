@@ -80,14 +80,17 @@ def obstacle_to_fire(session: Session, key_id: UUID | None, count: int) -> str |
 
 
 def recent_fires() -> Subquery:
-    """How often the schedules of the keys of each name fired, or were skipped, in the last minute: `name`, `fires`."""
+    """How often the schedules of the keys of each name fired, or were skipped, in the last minute: `name`, `fires`.
+
+    A minute before this transaction began, as what it writes is dated then: it may have been frozen since.
+    """
     fire, schedule, key = models.ScheduleFire, aliased(models.Schedule), aliased(models.ApiKey)
     return (
         select(key.name.label("name"), func.count().label("fires"))
         .select_from(fire)
         .join(schedule, schedule.id == fire.schedule_id)
         .join(key, key.id == schedule.key_id)
-        .where(fire.created_at > func.clock_timestamp() - MINUTE)
+        .where(fire.created_at > func.now() - MINUTE)
         .group_by(key.name)
         .subquery()
     )

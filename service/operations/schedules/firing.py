@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete as delete_rows
-from sqlalchemy import func, select, text
+from sqlalchemy import func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, joinedload
 
@@ -57,13 +57,19 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
     sets it.
 
     One schedule a transaction, so that nobody waits for others' locks. The key whose schedules fired least often in the
-    last minute comes first. Schedules that another process is firing at this moment are left to it.
+    last minute comes first. Schedules that another process is firing at this moment are left to it, with all others of
+    a limited key: two that count at once would both fire the last time that is left.
     """
     session.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_S * 1000:.0f}"))
     now = now or _database_now(session)
     elsewhere: list[int] = []
-    while (due := _next_due(session, now, elsewhere)) is not None:
-        schedule, left = due
+    busy: list[str] = []
+    while (due := _next_due(session, now, elsewhere, busy)) is not None:
+        schedule, limited = due
+        if limited is not None and not _may_count(session, limited):
+            busy.append(limited)
+            continue
+        left = math.inf if limited is None else settings().fires_per_minute - _recent_fires(session, limited)
         try:
             times = DueTimes.of(schedule.cron, schedule.time_zone)
         except InvalidRequestError as error:
@@ -79,14 +85,17 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
     return 0
 
 
-def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[models.Schedule, float] | None:
-    """The schedule to fire next, and how often its key may still fire in this minute."""
+def _next_due(
+    session: Session, now: datetime, but: Sequence[int], busy: Sequence[str]
+) -> tuple[models.Schedule, str | None] | None:
+    """The schedule to fire next, of no key in `busy`, and its key's name where that may fire so often a minute."""
     table, key, recent = models.Schedule, models.ApiKey, recent_fires()
     row = session.execute(
-        select(table, key.scope, func.coalesce(recent.c.fires, 0).label("fires"))
+        select(table, key.scope, key.name)
         .outerjoin(key, key.id == table.key_id)
         .outerjoin(recent, recent.c.name == key.name)
         .where(table.enabled, table.next_at <= now, table.id.not_in(but))
+        .where(or_(key.name.is_(None), key.name.not_in(busy)))
         .order_by(func.coalesce(recent.c.fires, 0), table.next_at)
         .limit(1)
         .options(joinedload(table.device_model), joinedload(table.device))
@@ -96,7 +105,18 @@ def _next_due(session: Session, now: datetime, but: Sequence[int]) -> tuple[mode
     if row is None:
         return None
     is_limited = row.scope is not None and row.scope != Scope.ADMIN
-    return row[0], settings().fires_per_minute - row.fires if is_limited else math.inf
+    return row[0], row.name if is_limited else None
+
+
+def _may_count(session: Session, name: str) -> bool:
+    """Whether no other process is firing for the keys of that name; none does until this transaction ends."""
+    lock = func.pg_try_advisory_xact_lock(func.hashtextextended(f"fires of {name}", 0))
+    return bool(session.scalar(select(lock)))
+
+
+def _recent_fires(session: Session, name: str) -> int:
+    recent = recent_fires()
+    return session.scalar(select(recent.c.fires).where(recent.c.name == name)) or 0
 
 
 def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID] | None:

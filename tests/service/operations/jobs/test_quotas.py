@@ -132,6 +132,20 @@ def test_a_backlog_fires_no_more_often_than_its_key_may(session, limits):
     assert fired_at(session, made) == [BASE, BASE + timedelta(seconds=1)]
 
 
+def test_what_another_process_fires_for_a_key_is_left_to_it(session, limits):
+    ci, quiet = key(session), key(session, "quiet")
+    made, honest = (due_at(session, BASE, name=name) for name in ("one", "honest"))
+    for name, owner in ((made, ci), (honest, quiet)):
+        session.execute(update(models.Schedule).where(models.Schedule.id == name).values(key_id=owner.key_id))
+    moment = BASE + timedelta(milliseconds=500)
+    with session.get_bind().engine.connect() as elsewhere:
+        elsewhere.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('fires of ci', 0))"))
+        assert [fire_due(session, moment) for _ in range(2)] == [1, 0]
+        assert (fired_at(session, made), fired_at(session, honest)) == ([], [BASE])
+    assert fire_due(session, moment) == 1
+    assert fired_at(session, made) == [BASE]
+
+
 def test_the_key_that_fired_least_comes_first(session):
     noisy, quiet = key(session, "noisy"), key(session, "quiet")
     for place in range(5):
