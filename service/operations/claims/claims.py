@@ -94,11 +94,7 @@ def report_claim(session: Session, request: ClaimRequest) -> tuple[ClaimAnswer, 
         claim.device_model_id == accepted.model.id,
         claim.configuration == configuration.as_json(),
         claim.source_hash == source_hash,
-        *(
-            (claim.seen_ms.is_not(None), claim.driver == request.driver)
-            if request.times
-            else (claim.seen_ms.is_(None),)
-        ),
+        *_says_as(request),
     )
     _take_turns(session)
     known = session.scalars(_loaded().where(*same, _still_answers()).order_by(claim.id.desc()).limit(1)).first()
