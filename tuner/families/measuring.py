@@ -117,9 +117,7 @@ class Measurements:
         for one in some:
             if self._is_missing(one, size):
                 self.go_on()
-                leader = self.measured.ranked(size)[:1]
-                best_ms = self.measured.times[leader[0]][size] if leader else None
-                self.note(one, size, bench.evaluate(one, l2, PLAN, best_ms).time_ms)
+                self.note(one, size, bench.evaluate(one, l2, PLAN, self.measured.best_ms(size)).time_ms)
         if size not in self.measured.library_ms:
             self._time_library(bench, size)
 

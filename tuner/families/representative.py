@@ -47,9 +47,9 @@ def between(best_ms: Sequence[tuple[int, float]], most: int) -> list[int]:
     `best_ms`: sizes in order, with the best time of each.
     """
     gaps = [
-        (above_ms / below_ms, _middle(below, above))
+        (above_ms / below_ms, size)
         for (below, below_ms), (above, above_ms) in pairwise(best_ms)
-        if above > below * NEAREST and above > below + 1
+        if (size := middle(below, above)) is not None
     ]
     steep = sorted((gap for gap in gaps if gap[0] > GROWTH), reverse=True)
     return sorted({size for _, size in steep[:most]})
@@ -66,10 +66,6 @@ def middle(below: int, above: int) -> int | None:
     """A size between both at which whole tiles end, else the one that is as far from both; None where none is left."""
     if above <= below * NEAREST or above <= below + 1:
         return None
-    return _middle(below, above)
-
-
-def _middle(below: int, above: int) -> int:
     size = isqrt(below * above)
     whole = (size + TILE // 2) // TILE * TILE
     return whole if below < whole < above else max(below + 1, size)

@@ -116,3 +116,9 @@ class Measured:
         """The configurations measured at that size, the fastest first."""
         measured = [c for c, of_one in self.times.items() if size in of_one and c not in self.barred]
         return sorted(measured, key=lambda one: self.times[one][size])
+
+    def best_ms(self, size: int) -> float | None:
+        """The least time at that size; None where nothing was right there."""
+        return min(
+            (of_one[size] for c, of_one in self.times.items() if size in of_one and c not in self.barred), default=None
+        )

@@ -175,8 +175,8 @@ class _Job:
 
     def best_ms(self) -> list[tuple[int, float]]:
         """The sizes at which something was right, each with the least time."""
-        ranked = ((size, self._measured.ranked(size)) for size in self._on.sizes)
-        return [(size, self._measured.times[some[0]][size]) for size, some in ranked if some]
+        found = ((size, self._measured.best_ms(size)) for size in self._on.sizes)
+        return [(size, time_ms) for size, time_ms in found if time_ms is not None]
 
     def settled(self) -> tuple[list[Span], dict[int, list[int]]]:
         """A cover of the axis each of whose configurations was right at both ends of its range and between."""
