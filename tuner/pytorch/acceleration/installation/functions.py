@@ -46,8 +46,8 @@ def _attention(*arguments: Any, **named: Any) -> Any:
 
 
 @contextmanager
-def _attention_by_name(run: Callable[..., Any]) -> Iterator[None]:
-    """Calls of `torch.nn.functional.scaled_dot_product_attention` in this thread run that first."""
+def _attention_by_name(run: Callable[..., Any] | None = None) -> Iterator[None]:
+    """Calls of `torch.nn.functional.scaled_dot_product_attention` in this thread are counted, and run that first."""
     global _inside  # noqa: PLW0603 - PyTorch's module, whose name is changed, is one as well
     before, _OF_THREAD.run = _OF_THREAD.run, run
     with _LOCK:
@@ -122,7 +122,7 @@ class ForwardWithFunctions:
     def _first(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """With the mode, while calls by name are counted too."""
         by_mode, by_name = self._calls.seen, _OF_THREAD.seen
-        with _attention_by_name(lambda *_: None), self._calls:
+        with _attention_by_name(), self._calls:
             result = self._forward(*arguments, **named)
         seen = self._calls.seen - by_mode
         if seen:
