@@ -38,13 +38,13 @@ def take_turns(cases: Sequence[pytest.Item]) -> None:
 
 
 def turn(parts: int, name: str) -> tuple[int, int]:
-    """Which of so many parts of what is named so is this commit's, and `parts`: the start and the step of a slice."""
+    """The slice of a list that this commit runs, as start and step: one of `parts` parts, chosen by hash and name."""
     return zlib.crc32(f"{current_commit()} {name}".encode()) % parts, parts
 
 
 @cache
 def current_commit() -> str:
-    """The hash of the commit that is checked out; empty where there is none."""
+    """The hash of the commit that is checked out; empty outside a git checkout."""
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 

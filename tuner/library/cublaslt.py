@@ -63,7 +63,7 @@ class _Algorithm(ctypes.Structure):
 
 @cache
 def version() -> str:
-    """Of the library that is here, for instance "13.1.0"; raises LibraryError where there is none."""
+    """The installed cuBLASLt's version, such as "13.1.0"; raises LibraryError if it is not installed."""
     library = load("libcublasLt")
     library.cublasLtGetVersion.restype = ctypes.c_size_t
     return version_text(library.cublasLtGetVersion())

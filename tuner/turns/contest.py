@@ -140,7 +140,7 @@ class Contests:
             return self._by_range.setdefault(key, Contest(prefers_ours=prefers_ours, told=told))
 
     def verdict(self, key: Hashable) -> Verdict | None:
-        """That of a range; None where there is none yet."""
+        """The verdict on a range; None while it is undecided."""
         contest = self._by_range.get(key)
         return None if contest is None else contest.verdict
 

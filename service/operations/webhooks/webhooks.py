@@ -64,7 +64,7 @@ class DeliveryAnswer(Answer):
     job_id: uuid.UUID
     state: str = Field(description="waiting, delivered or failed.")
     attempts: int
-    next_at: datetime | None = Field(description="Time of the next attempt; null where there is none.")
+    next_at: datetime | None = Field(description="Time of the next attempt; null if no further one is planned.")
     status_code: int | None = Field(description="Status of the receiver's last answer.")
     error: str | None = Field(description="Why the last attempt failed.")
     created_at: datetime

@@ -28,9 +28,9 @@ _APART = 1 << 12
 
 
 def call_of(problem: Problem, choice: Choice) -> tuple[str | None, str]:
-    """The name of the call that is launched in place of the choice's configuration, or why there is none.
+    """The library's call that is launched instead of the choice's configuration, and the reason if it is not launched.
 
-    Both are empty where the library was not measured to be faster.
+    The call is None and the reason empty if the library was not measured to be faster.
     """
     name = choice.library_name
     if name is None or not choice.library_faster or choice.match != "exact":
