@@ -245,11 +245,12 @@ def test_a_launch_that_fails_leaves_the_check_to_the_next_one(torch, tmp_path):
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         launch(a, b, c)  # loads it
     (launches,) = launch._on.values()
-    enqueue, launches._enqueue = launches._enqueue, lambda *_: INVALID_VALUE
+    (loaded,) = launches._loaded.values()
+    enqueue, loaded.enqueue = loaded.enqueue, lambda *_: INVALID_VALUE
     with pytest.raises(LaunchError, match="CUDA_ERROR_INVALID_VALUE"):
         launch(a, b, c, beta=3.0)
     assert states(runtime) == ["waiting"]
-    launches._enqueue = enqueue
+    loaded.enqueue = enqueue
     for _ in range(2):
         launch(a, b, c, beta=3.0)
         finish(torch)

@@ -35,7 +35,13 @@ from tilewright.tuner.runtime.launches.contexts import (
     quick,
 )
 from tilewright.tuner.runtime.launches.gpu import gpu_place
-from tilewright.tuner.runtime.launches.library_calls import LibraryArguments, LoadedLibrary, call_of, refuse
+from tilewright.tuner.runtime.launches.library_calls import (
+    LibraryArguments,
+    LibraryRefusedError,
+    LoadedLibrary,
+    call_of,
+    refuse,
+)
 from tilewright.tuner.runtime.launches.loaded_kernel import LaunchArguments, LoadedKernel
 from tilewright.tuner.runtime.memory.room import NoRoomError
 
@@ -132,6 +138,11 @@ class CudaLaunches:
                 checked.abandon()
             self._submit_anew(loaded, addresses, scalars, stream, packed)
             return
+        except LibraryRefusedError as error:  # it names algorithms for any such address, and some refuse one
+            refuse(self._problem, error.name, error)
+            self._drop(loaded)
+            self.launch(addresses, scalars, stream, None, packed)
+            return
         except BaseException:
             if checked is not None:
                 checked.abandon()
@@ -149,14 +160,18 @@ class CudaLaunches:
         packed: PackedOperand | None,
     ) -> None:
         """Launches what is loaded in place of a kernel whose workspace has no room; raises NoRoomError."""
+        self._drop(loaded)
+        other = self.prepared()
+        self._enqueue_all(other, other.words(), addresses, scalars, stream, packed)
+
+    def _drop(self, loaded: _Loaded) -> None:
+        """What the current context launches is found anew."""
         mine = OF_THREAD.scratch
         self._ask_context(None, mine.context_id_at)
         with self._lock:
             if self._loaded.get(mine.context_id.value) is loaded:
                 del self._loaded[mine.context_id.value]
             self._trusted = {key: one for key, one in self._trusted.items() if one is not loaded}
-        other = self.prepared()
-        self._enqueue_all(other, other.words(), addresses, scalars, stream, packed)
 
     def _enqueue_all(
         self,
@@ -180,7 +195,7 @@ class CudaLaunches:
         for step in words.steps:
             status = loaded.enqueue(*step)
             if status:
-                raise LaunchError(f"{self._problem}: {loaded.failure(status)}")
+                raise loaded.failure(status)
 
     def _stands(self, loaded: _Loaded) -> bool:
         """Whether the configuration is right, now that the verdict is there; if not, it is not launched again."""

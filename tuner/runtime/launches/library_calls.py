@@ -57,6 +57,14 @@ def _library_in(_context: int) -> cublaslt.CublasLt:
     return cublaslt.CublasLt()
 
 
+class LibraryRefusedError(LibraryError):
+    """An algorithm that was made ready refused a launch."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+
+
 class LoadedLibrary(Loaded):
     """One algorithm of cuBLASLt in one context, which is current whenever this is used.
 
@@ -65,6 +73,7 @@ class LoadedLibrary(Loaded):
 
     def __init__(self, kernel: Kernel, problem: Problem, name: str, ordinal: int) -> None:
         super().__init__(kernel, problem, ordinal)
+        self._name = name
         places = {tensor.name: _APART * (1 + place) for place, tensor in enumerate(kernel.tensors)}
         product = fused_product(problem, places, {})
         with allowed_while_capturing():
@@ -96,7 +105,7 @@ class LoadedLibrary(Loaded):
 
     def failure(self, status: int) -> Exception:
         """What a status of its launch means."""
-        return LibraryError(f"cublasLtMatmul: status {status}")
+        return LibraryRefusedError(self._name, f"cublasLtMatmul: status {status}")
 
 
 class LibraryArguments:

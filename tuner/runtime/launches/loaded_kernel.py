@@ -118,7 +118,7 @@ class LoadedKernel(Loaded):
 
     def failure(self, status: int) -> Exception:
         """What a status of its launch means."""
-        return DriverError("cuLaunchKernelEx", status)
+        return LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
 
     def words(self) -> LaunchArguments:
         """Words for one more launch at a time."""

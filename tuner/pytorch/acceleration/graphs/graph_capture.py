@@ -44,6 +44,10 @@ def program_line(frames: Iterable[FrameType | tuple[FrameType, int]]) -> str:
     return found
 
 
+WAITS = "called a synchronizing CUDA operation"
+"""What PyTorch warns of where a call waits for the GPU."""
+
+
 class CaptureError(TunerError):
     """The model cannot be replayed as a CUDA graph."""
 
@@ -100,14 +104,16 @@ def _waits(call: Callable[[], Any]) -> str:
 
     A capture in which one does fails, and PyTorch does not always get over that.
     """
-    before, lines = torch.cuda.get_sync_debug_mode(), list[str]()
+    before, lines, show = torch.cuda.get_sync_debug_mode(), list[str](), warnings.showwarning
 
-    def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        if "called a synchronizing CUDA operation" in str(message):
+    def note(message: Warning | str, *told: Any, **named: Any) -> None:
+        if WAITS not in str(message):
+            show(message, *told, **named)
+        else:
             lines.append(program_line(reversed([frame for frame, _ in traceback.walk_stack(sys._getframe())])))  # noqa: SLF001 - as the module traceback does it
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always")
+        warnings.filterwarnings("always", f".*{WAITS}")
         warnings.showwarning = note
         torch.cuda.set_sync_debug_mode("warn")  # an error would be one in other threads too
         try:
