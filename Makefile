@@ -122,17 +122,9 @@ bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside c
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/kernels.py $(if $(RESUME),--resume)
 
-bench-rate: ## Verified configurations per second; writes benchmarks/results
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
-
 bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call and torch.mm; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json
-
-bench-first-use: ## What the check at the first use costs a call, on a GPU with PyTorch in the environment; OUT=FILE writes it
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/first_use.py $(if $(OUT),--out $(OUT))
 
 bench-first-calls: ## The first calls of models' layers that nobody tuned, and what is settled then, on a GPU with PyTorch; OUT=FILE writes it
 	@$(PREPARE) run
@@ -166,10 +158,6 @@ bench-scripts: ## How many of Kernel Tuner's scripts become kernels (BENCH="NAME
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/scripts.py $(BENCH)
 
-bench-public-sources: ## How many public .cu files become kernels (BENCH="FOLDER --edited FOLDER")
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/adoption/public_sources.py $(BENCH)
-
 bench-triton: ## The Triton examples, tuned by both, on a GPU with Triton and PyTorch (BENCH="--only triton_matmul")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/triton_autotune.py $(BENCH)
@@ -181,10 +169,6 @@ bench-triton-programs: ## Programs with Triton kernels: captured, tuned, beside 
 bench-families: ## Families: tables, unseen sizes, sizes at launch, a trace, BERT (RESUME=1, BENCH="--stop-after 240")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/families.py $(if $(RESUME),--resume) $(BENCH)
-
-bench-predictions: ## Predicted configurations of unseen shapes beside tuned ones (BENCH="--kernel gemm --tuned 60 --unseen 20")
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/predict.py $(BENCH)
 
 bench-day-one: ## Records to ship, and answers from them as on a first day (BENCH="--kernel gemm --out FILE")
 	@$(PREPARE) run

@@ -70,8 +70,11 @@ class HeldOut:
         return not is_near and (self.beyond is None or _largest(other) <= self.beyond)
 
 
+EACH_ALONE = HeldOut()
+
+
 def judged(
-    kernel_name: str, dtype: str, options: dict[str, OptionValue], device_model: str, held_out: HeldOut
+    kernel_name: str, dtype: str, options: dict[str, OptionValue], device_model: str, held_out: HeldOut = EACH_ALONE
 ) -> Iterator[Judged]:
     """Each shape of a series."""
     kernel, limits = catalogue().get(kernel_name), shipped_models()[device_model][1]

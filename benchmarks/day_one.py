@@ -23,15 +23,15 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
-from documents.file import write
-from predict import facts
+from documents.file import now, write
 from predictions.first_day import FirstDay
 from predictions.first_day_table import summary
 from predictions.records import described, ship
 from predictions.rows import Run, State
-from predictions.shapes import LARGEST, Shape, model_layers, random_layers, random_shapes
+from predictions.shapes import LARGEST, SEED, SMALLEST, Shape, model_layers, random_layers, random_shapes
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.kernel import Kernel
@@ -60,9 +60,21 @@ def main() -> int:
 def measured(arguments: argparse.Namespace, executor: Executor, begun: float) -> State:
     """The state of the run, which is also in its file."""
     kernel, device = catalogue().get(arguments.kernel), open_device(arguments.device)
-    state: State = {"records": [], "rows": [], **facts(device, kernel, arguments), **described(device.model)}
-    state["commands"] = [state.pop("command")]
-    state["source_hashes"] = {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants}
+    state: State = {
+        "records": [],
+        "rows": [],
+        "written_at": now(),
+        "commands": [shlex.join(["python", *sys.argv])],
+        "device_model": device.model.slug,
+        "environment": asdict(device.environment),
+        "kernel": kernel.name,
+        "seed": SEED,
+        "sizes": [SMALLEST, arguments.largest],
+        "tuned": arguments.tuned,
+        "trials": TRIALS,
+        "source_hashes": {variant.name: kernel.source_hash(variant.name) for variant in kernel.variants},
+        **described(device.model),
+    }
     shapes = shapes_of(kernel, arguments)
     run = Run(device, kernel, state, arguments.out, begun + arguments.survey_until, dtype=arguments.dtype)
     first_day = FirstDay(run, shapes[arguments.tuned + arguments.skip :])
@@ -111,9 +123,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--judge", type=Path, nargs="+", default=[], metavar="FILE", help="results to sum up, without a GPU"
     )
     parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args(words)
-    arguments.batch, arguments.trials = 1, TRIALS
-    return arguments
+    return parser.parse_args(words)
 
 
 def read(path: Path) -> State:

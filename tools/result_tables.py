@@ -95,18 +95,6 @@ def gated() -> str:
     return _table(heads, "lllrrrr", rows, sources)
 
 
-def predictions() -> str:
-    """Predicted configurations over the winners of jobs, at shapes that were not tuned."""
-    rows, sources = [], []
-    for file, shapes in (("predict.json", "20"), ("predict_others.json", "20 others")):
-        document = _read(f"h200/{file}")
-        predicted, nearest = document["summary"]["predicted"], document["summary"]["nearest"]
-        rows.append([shapes, *(f"{one[key]:.3f}" for one in (predicted, nearest) for key in _MEAN_AND_LEAST)])
-        sources.append(_source(f"h200/{file}", document))
-    heads = ("shapes", "prediction, mean", "least", "nearest shape's best, mean", "least")
-    return _table(heads, "lrrrr", rows, sources)
-
-
 def first_day() -> str:
     """Choices by shipped records alone over the best known, beside the default's."""
     rows, sources = [], []
@@ -126,24 +114,6 @@ def first_day() -> str:
     return _table(heads, "lllrrrrr", rows, sources)
 
 
-def unseen() -> str:
-    """Batches and convolutions at shapes without records: the choice among what was measured there."""
-    document = _read("h100-80gb-hbm3/predict_unseen.json")
-    rows = [
-        [
-            name,
-            str(len(document[key]["rows"])),
-            who,
-            *(f"{value:.3f}" for value in document[key]["summary"][by][figure]),
-        ]
-        for key, name in (("batched", "gemm batched"), ("conv2d", "conv2d"))
-        for by, who in (("service", "`best`"), ("launcher", "launcher"))
-        for figure in ("among_measured",)
-    ]
-    heads = ("kernel", "shapes", "asked by", "mean", "least")
-    return _table(heads, "lrlrr", rows, [_source("h100-80gb-hbm3/predict_unseen.json", document["batched"])])
-
-
 def replays() -> str:
     """Fractions of the optimum: the default search, and how far it is ahead of the best strategy of Kernel Tuner."""
     document = _read("search.json")
@@ -156,18 +126,6 @@ def replays() -> str:
             rows.append([own["space"], str(own["repeats"]), *cells])
     heads = ("recording", "repeats", *(f"@{mark}" for mark in MARKS))
     return _table(heads, "lr" + "r" * len(MARKS), rows, [_source("search.json", document, "CPU")])
-
-
-def rates() -> str:
-    """Configurations a second, compiled anew and with cubins in the cache."""
-    document = _read("h200/rate.json")
-    rows = []
-    for row in document["rows"]:
-        cubins = "compiled" if row["compile_ms"] else "in the cache"
-        rows.append([cubins, str(row["configurations"]), str(row["verified"]), f"{row['per_second']:.1f}"])
-    source = {**document, "driver": document["rows"][0]["driver"]}
-    heads = ("cubins", "configurations", "verified", "a second")
-    return _table(heads, "lrrr", rows, [_source("h200/rate.json", source, "NVIDIA H200")])
 
 
 def service() -> str:
@@ -256,10 +214,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "model-layers": model_layers,
     "quantised": quantised,
     "gated": gated,
-    "predictions": predictions,
     "first-day": first_day,
-    "unseen": unseen,
     "replays": replays,
-    "rates": rates,
     "service": service,
 }

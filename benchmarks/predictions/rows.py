@@ -1,4 +1,4 @@
-"""The two halves of benchmarks/predict.py: records of tuned shapes, and rows that compare predictions with tuning."""
+"""Records of tuned shapes, as searches on a device make them, and times by turns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from predictions.shapes import SEED, Shape
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import OptionValue, Problem, octaves
-from tilewright.kernels.space import Configuration, SearchSpace
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.measure import ContextLostError, checked_samples
-from tilewright.tuner.loop.tune import MOST_STARTS, Budget, Hooks, Knowledge, Progress, tune
+from tilewright.tuner.loop.tune import Budget, Hooks, Knowledge, Progress, tune
 from tilewright.tuner.outcome import L2, Evaluation, Executable, Outcome
 from tilewright.tuner.predict.library import LibraryTime
-from tilewright.tuner.predict.predictor import Predictor
 from tilewright.tuner.predict.record import Record
 
 ROUNDS = 11
@@ -77,44 +76,6 @@ class Run:
             write(self.path, self.state)
             print(f"{problem}: {len(entries)} of {len(tried)} measured, {wall_s} s", file=sys.stderr, flush=True)
 
-    def share(self) -> None:
-        """Has each shape that has a record try the best of the nearest others, once."""
-        records = self.records()
-        for row in [row for row in self.state["records"] if "shared" not in row]:
-            if time.monotonic() >= self.deadline or self.state["rows"]:
-                return
-            problem = self.problem(row["shape"])
-            space = self.kernel.space(problem, self.device.model.limits)
-            has = {Configuration.from_json(c) for c, *_ in row["tried"]}
-            untried = [c for c in winners(records, problem) if c in space and c not in has][:MOST_STARTS]
-            tried = self._evaluated(problem, untried)
-            entries = written(tried)
-            row["tried"] += entries
-            row["failed"] += failures(tried)
-            row["shared"] = len(entries)
-            write(self.path, self.state)
-            print(f"{problem}: {len(entries)} winners of other shapes measured", file=sys.stderr, flush=True)
-
-    def compare(self, shapes: Sequence[Shape], trials: int) -> None:
-        """Adds a row for each unseen shape that has none yet, with a job of so many trials to compare with."""
-        if time.monotonic() >= self.deadline:
-            return
-        records, begun = self.records(), time.perf_counter()
-        predictor = Predictor(self.kernel, self.device.model.limits, records)
-        self.state["fit_s"] = round(time.perf_counter() - begun, 2)
-        losses = predictor.losses.values()
-        self.state["left_out"] = geometric_mean([1 / (1 + loss) for loss in losses])
-        for shape in shapes[len(self.state["rows"]) :]:
-            if time.monotonic() >= self.deadline:
-                return
-            problem = self.problem(shape)
-            space = self.kernel.space(problem, self.device.model.limits)
-            starts = [c for c in winners(records, problem) if c in space]
-            row = self._compared(problem, space, predictor, starts, trials)
-            self.state["rows"].append(row)
-            write(self.path, self.state)
-            print(f"{problem}: {row['ratio']:.3f}", file=sys.stderr, flush=True)
-
     def records(self) -> list[Record]:
         """The measurements as the predictor's records."""
         return [record_of(self.kernel, row) for row in self.state["records"] if row["tried"]]
@@ -141,62 +102,6 @@ class Run:
             print(f"{problem}: {error.configuration} broke the context", file=sys.stderr)
         return tried
 
-    def _evaluated(self, problem: Problem, configurations: Sequence[Configuration]) -> dict[Configuration, Evaluation]:
-        bench = self.device.bench(self.kernel, problem, SEED)
-        try:
-            bench.compile_ahead(configurations)
-            return {c: bench.evaluate(c, self.kernel.l2_of(problem)) for c in configurations}
-        finally:
-            bench.close()
-
-    def _compared(
-        self,
-        problem: Problem,
-        space: SearchSpace,
-        predictor: Predictor,
-        near_ones: Sequence[Configuration],
-        trials: int,
-    ) -> State:
-        """`near_ones`: the bests of the nearest shapes that fit, the nearest first."""
-        begun = time.perf_counter()
-        prediction = predictor.predict(problem, space.__contains__)
-        predict_ms = round(1e3 * (time.perf_counter() - begun), 1)
-        chosen = {"nearest": near_ones[0] if near_ones else self.kernel.default_configuration(space)}
-        chosen["predicted"] = chosen["nearest"] if prediction is None else prediction.configuration
-        bench, l2 = self.device.bench(self.kernel, problem, SEED), self.kernel.l2_of(problem)
-        try:
-            bench.compile_ahead(list(chosen.values()))
-            starts = [chosen["predicted"], *near_ones]
-            chosen["tuned"] = self._tuned(bench, problem, space, trials, starts)
-            outcomes = {name: bench.evaluate(c, l2).outcome for name, c in chosen.items()}
-            if outcomes["tuned"] is not Outcome.MEASURED:
-                raise SystemExit(f"{problem}: the job's winner now ends as {outcomes['tuned']}")
-            right = {name: c for name, c in chosen.items() if outcomes[name] is Outcome.MEASURED}
-            times_ms = by_turns(bench, l2, right)
-        finally:
-            bench.close()
-        return {
-            "shape": problem.stated_shape,
-            "match": "nearest" if prediction is None else "predicted",
-            "ratio": _ratio(times_ms, "predicted"),
-            "nearest_ratio": _ratio(times_ms, "nearest"),
-            "outcomes": outcomes,
-            "expected_loss": None if prediction is None else prediction.expected_loss,
-            "expected_ms": None if prediction is None else prediction.time_ms,
-            "times_ms": {name: statistics.median(rounds) for name, rounds in times_ms.items()},
-            "configurations": {name: configuration.as_json() for name, configuration in chosen.items()},
-            "predict_ms": predict_ms,
-        }
-
-    def _tuned(
-        self, bench: Bench, problem: Problem, space: SearchSpace, trials: int, starts: Sequence[Configuration]
-    ) -> Configuration:
-        knowledge = Knowledge(starts=list(dict.fromkeys(starts)))
-        best = tune(bench, self.kernel, space, Budget(trials=trials), seed=SEED, knowledge=knowledge).best
-        if best is None:
-            raise SystemExit(f"{problem}: nothing was measured")
-        return best.configuration
-
 
 def library_of(bench: Bench, l2: L2) -> State | None:
     """The name and the time in ms of the library's call; None where the device has none or it failed."""
@@ -209,11 +114,6 @@ def library_of(bench: Bench, l2: L2) -> State | None:
         print(f"the library failed: {failure}", file=sys.stderr)
         return None
     return {"name": bench.library_name(), "time_ms": statistics.median(times_ms)}
-
-
-def _ratio(times_ms: Mapping[str, Sequence[float]], name: str) -> float:
-    """The time of what the job found over this one's; 0 for one that was not measured, which is of no use."""
-    return statistics.ratio_interval(times_ms["tuned"], times_ms[name])[0] if name in times_ms else 0.0
 
 
 def written(tried: Mapping[Configuration, Evaluation]) -> list[Any]:
@@ -251,11 +151,6 @@ def record_of(kernel: Kernel, row: State) -> Record:
 def near(records: Sequence[Record], problem: Problem) -> list[Record]:
     """The records by how far their shapes are from the problem's, the nearest first."""
     return sorted(records, key=lambda record: octaves(dict(problem.sizes), record.problem.shape))
-
-
-def by_turns(bench: Bench, l2: L2, configurations: dict[str, Configuration]) -> dict[str, list[float]]:
-    """By name the medians of rounds in which each is timed."""
-    return in_rounds(bench, l2, {name: bench.compile(c) for name, c in configurations.items()})
 
 
 def in_rounds(bench: Bench, l2: L2, executables: Mapping[str, Executable]) -> dict[str, list[float]]:

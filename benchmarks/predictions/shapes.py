@@ -1,4 +1,4 @@
-"""Random shapes of benchmarks/predict.py: sizes of all kinds, batches, and layers of a network."""
+"""Random shapes: sizes of all kinds, and layers of networks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,8 @@ MOST_TERMS = 1 << 32
 Shape = dict[str, int]
 
 
-def random_shapes(
-    kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED, most_products: int = 1
-) -> list[Shape]:
-    """So many different shapes, the same for the same seed; with `most_products` above 1, of batches up to so many.
-
-    Of conv2d these are layers such as networks have.
-    """
+def random_shapes(kernel: Kernel, count: int, largest: int = LARGEST, seed: int = SEED) -> list[Shape]:
+    """So many different shapes, the same for the same seed; of conv2d layers such as networks have."""
     generator = random.Random(seed)
     shapes: list[Shape] = []
     while len(shapes) < count:
@@ -38,8 +33,6 @@ def random_shapes(
             shape = _random_layer(generator, min(largest, MOST_CHANNELS))
         else:
             shape = {axis: _random_size(generator, largest) for axis in kernel.axes}
-        if most_products > 1:
-            shape["batch"] = round(2 ** generator.uniform(1, math.log2(most_products)))
         if shape not in shapes:
             shapes.append(shape)
     return shapes

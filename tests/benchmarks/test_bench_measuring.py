@@ -10,30 +10,6 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.devices.cpu.device import CpuDevice
-
-GEMM = catalogue().get("gemm")
-TINY = GEMM.problem({"m": 24, "n": 16, "k": 20})
-
-
-@pytest.fixture
-def rate(benchmark_module):
-    return benchmark_module("rate")
-
-
-@pytest.fixture
-def device():
-    device = CpuDevice()
-    yield device
-    device.close()
-
-
-def test_the_rate_counts_unique_verified_configurations(rate, device):
-    row = rate.ours(device, GEMM, TINY, GEMM.space(TINY, device.model.limits, ["naive"]), 4, seed=1)
-    assert (row["configurations"], row["unique"], row["verified"]) == (4, 4, 4)
-    assert row["outcomes"] == {"measured": 4}
-    assert row["per_second"] == pytest.approx(4 / row["wall_s"], rel=0.05)
-
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,39 +28,6 @@ def test_the_page_on_the_launcher_says_what_was_measured():
     assert not stated
     for fact in (measured["device"], measured["driver"], measured["date"][:10], measured["command"]):
         assert fact in page
-
-
-torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def first_use(benchmark_module):
-    return benchmark_module("first_use")
-
-
-def test_a_row_has_the_median_of_each_rounds_difference_over_the_rows_product(first_use):
-    times = {
-        first_use.WITH: [(110.0, 30.0), (125.0, 31.0), (190.0, 32.0)],
-        first_use.WITHOUT: [(100.0, 10.0), (105.0, 11.0), (150.0, 12.0)],
-        first_use.LIBRARY: [(8.0, 5.0), (10.0, 5.0), (12.0, 5.0)],
-    }
-    row = {"m": 512, "n": 256, "k": 128, "dtype": "float32", **first_use.summary(times)}
-    assert (row["longer_us"], row["rows_us"], row["ratio"]) == (20.0, 10.0, 2.0)
-    shown = "| 512 x 256 x 128 | float32 | 105.0 | 125.0 | 20.0 | 10.0 | 2.00 | 11.0 | 31.0 |"
-    assert first_use.line(row) == shown
-    assert first_use.HEAD.splitlines()[0].count("|") == shown.count("|")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("dtype", "most"), [("float32", 2.0), ("bfloat16", 7.0)])
-def test_the_checked_call_is_longer_by_few_products_of_its_rows(first_use, tmp_path, monkeypatch, dtype, most):
-    """Twice is the goal, which half types miss: their rows are multiplied on CUDA cores (5.1, H200, 2026-11-28)."""
-    if not torch.cuda.is_available():
-        pytest.skip("PyTorch sees no NVIDIA GPU")
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    found = first_use.summary(first_use.measured(4096, 4096, 4096, dtype, 20))
-    sys.stdout.write(first_use.line({"m": 4096, "n": 4096, "k": 4096, "dtype": dtype, **found}) + "\n")
-    assert found["ratio"] <= most, found
 
 
 SMALL = ["--device", "cpu", "--shape", "24x40", "--dtype", "float32", "--largest", "16", "--seconds", "0.3"]
