@@ -14,7 +14,7 @@ from alembic import op
 from tilewright.kernels.sources import identity
 
 revision = "0017"
-down_revision = "0010"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 

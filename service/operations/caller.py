@@ -10,7 +10,7 @@ from enum import StrEnum
 from uuid import UUID
 
 DEFAULT_PROJECT_ID = 1
-"""Id of the project `default`, which migration 0025 creates; what is made without a key belongs to it."""
+"""Id of the project `default`, which migration 0026 creates; what is made without a key belongs to it."""
 
 
 class Scope(StrEnum):

@@ -158,7 +158,7 @@ def test_idempotency_keys_of_0_1_0_get_the_owner_of_their_job(empty_database_url
 
 
 def test_entries_of_before_there_were_turns_keep_their_place(empty_database_url):
-    schema.upgrade(empty_database_url, "0021")
+    schema.upgrade(empty_database_url, VERSION_0_1_0)
     engine = engine_of(empty_database_url)
     add = text("INSERT INTO procrastinate_jobs (queue_name, task_name, priority) VALUES ('q', 'tune', :priority)")
     with engine.begin() as connection:
@@ -170,7 +170,7 @@ def test_entries_of_before_there_were_turns_keep_their_place(empty_database_url)
 
 
 def test_keys_belong_to_the_default_project_also_those_that_the_version_before_adds(empty_database_url):
-    schema.upgrade(empty_database_url, "0024")
+    schema.upgrade(empty_database_url, VERSION_0_1_0)
     engine = engine_of(empty_database_url)
     add = text(
         "INSERT INTO api_keys (id, name, token_hash, prefix, scope)"
