@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from tilewright.kernels.dtypes import C_TYPES, REAL
 from tilewright.kernels.enumeration.configuration import Values
 from tilewright.kernels.errors import BrokenDeclarationError, InvalidProblemError, UnknownNameError
-from tilewright.kernels.fields.texture import DTYPES, MEMORIES, TEXTURE_REFERENCE
+from tilewright.kernels.fields.arguments import DTYPES, MEMORIES, TEXTURE_REFERENCE
 from tilewright.kernels.kernel import Kernel, TensorMap, Variant, unqualified
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.sources.source import IncludeError

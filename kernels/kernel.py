@@ -11,11 +11,10 @@ from functools import cached_property, lru_cache
 
 from tilewright.kernels.dtypes import REAL, real_macros
 from tilewright.kernels.errors import InvalidProblemError, UnknownNameError
-from tilewright.kernels.fields.arguments import Argument, Scalar, Tensor, shape_of
+from tilewright.kernels.fields.arguments import Argument, Scalar, Tensor, Texture, shape_of
 from tilewright.kernels.fields.axes import Layout, OptionalAxis
 from tilewright.kernels.fields.declared import DeclaredKernel, RelatedKernel
 from tilewright.kernels.fields.options import Option, check_options
-from tilewright.kernels.fields.texture import Texture
 from tilewright.kernels.problem import Limits, OptionValue, Problem
 from tilewright.kernels.reference import (
     Arrays,

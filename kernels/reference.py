@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.kernels.dtypes import is_integer
-from tilewright.kernels.fields.texture import WEIGHT_STEP
+from tilewright.kernels.fields.arguments import WEIGHT_STEP
 from tilewright.kernels.problem import Problem
 
 

@@ -10,17 +10,14 @@ from tilewright.kernels.dtypes import HALF, ITEM_BYTES
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.gemm.layout import takes_rows
 from tilewright.kernels.gemm.register_space import REGISTER as GEMM_REGISTER
+from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
+from tilewright.kernels.gemm.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
+from tilewright.kernels.gemm.tensor_half_packed_sm90_space import TENSOR_HALF_PACKED_SM90
+from tilewright.kernels.gemm.tensor_half_sm90_space import TENSOR_HALF_SM90
+from tilewright.kernels.gemm.tensor_half_turned_sm90_space import TENSOR_HALF_TURNED_SM90
+from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.kernel import Kernel, Option, RelatedKernel, Tensor, Variant
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, linear_reference, terms
-from tilewright.kernels.linear.tensor_sm90_variants import (
-    LINEAR_STREAMED_HALF_SM90,
-    LINEAR_TENSOR1XTF32_SM90,
-    LINEAR_TENSOR3XFP16_SM90,
-    LINEAR_TENSOR3XTF32_SM90,
-    LINEAR_TENSOR_HALF_PACKED_SM90,
-    LINEAR_TENSOR_HALF_SM90,
-    LINEAR_TENSOR_HALF_TURNED_SM90,
-)
 from tilewright.kernels.linear.tensor_variants import (
     LINEAR_STREAMED_HALF,
     LINEAR_TENSOR1XTF32,
@@ -36,6 +33,30 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 from tilewright.kernels.variant import always, no_workspace
+
+LINEAR_TENSOR3XTF32_SM90 = fused(
+    TENSOR3XTF32_SM90, "FP32 accuracy by Hopper's wgmma, bias and activation applied in registers."
+)
+LINEAR_TENSOR3XFP16_SM90 = fused(
+    TENSOR3XFP16_SM90, "FP32 accuracy by FP16 parts on Hopper's wgmma, X and W packed first; bias and activation fused."
+)
+LINEAR_TENSOR1XTF32_SM90 = fused(
+    TENSOR1XTF32_SM90, "TF32 products by Hopper's wgmma, bias and activation applied in registers."
+)
+LINEAR_TENSOR_HALF_SM90 = fused(
+    TENSOR_HALF_SM90, "bfloat16 and float16 by Hopper's wgmma and tensor maps; bias and activation in registers."
+)
+LINEAR_TENSOR_HALF_PACKED_SM90 = fused(
+    TENSOR_HALF_PACKED_SM90, "bfloat16 and float16 by Hopper's wgmma, X and W packed first; bias and activation fused."
+)
+LINEAR_TENSOR_HALF_TURNED_SM90 = fused(
+    TENSOR_HALF_TURNED_SM90,
+    "bfloat16 and float16 on Hopper, the product turned: tiles suit any number of rows; bias and activation fused.",
+)
+LINEAR_STREAMED_HALF_SM90 = fused(
+    STREAMED_HALF_SM90, "bfloat16 and float16 for few rows of X: W is read once, by TMA; bias and activation fused."
+)
+
 
 STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of the parameters of `wpt`
 

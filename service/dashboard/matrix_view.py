@@ -11,8 +11,7 @@ from tilewright.service.dashboard.charts.small import Bar
 from tilewright.service.dashboard.rendering import address
 from tilewright.service.dashboard.views import plain_address, problem_path
 from tilewright.service.operations.answers import DeviceModelAnswer, ProblemAnswer
-from tilewright.service.operations.best.against_library import AgainstLibrary
-from tilewright.service.operations.best.results import ResultAnswer
+from tilewright.service.operations.best.results import AgainstLibrary, ResultAnswer
 from tilewright.service.operations.views.cells import CellStatus
 from tilewright.service.operations.views.kernel_summaries import ModelSummary
 from tilewright.service.operations.views.matrix import Measure, Order

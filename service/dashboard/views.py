@@ -22,8 +22,7 @@ from tilewright.service.operations.answers import (
     TrialAnswer,
     TunedFor,
 )
-from tilewright.service.operations.best.against_library import AgainstLibrary
-from tilewright.service.operations.best.results import ResultAnswer
+from tilewright.service.operations.best.results import AgainstLibrary, ResultAnswer
 from tilewright.service.operations.best.results_table import ModelResults
 from tilewright.service.operations.best.tables import TableAnswer
 from tilewright.service.operations.jobs.jobs import IMPORTED

@@ -36,8 +36,10 @@ from tilewright.service.store.embedded_identity import (
     binary,
     choose_identity,
     cluster_folder,
+    locked,
+    share,
+    try_lock,
 )
-from tilewright.service.store.embedded_lock import locked, share, try_lock
 
 __all__ = ["DATABASE", "EmbeddedPostgres", "EmbeddedPostgresError", "binary", "default_home", "leave_servers"]
 

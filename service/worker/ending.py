@@ -1,14 +1,17 @@
-"""Ends a runner's job, also one whose time is up while it is being prepared, and then its process."""
+"""Ends a runner's job, also one whose time is up in its preparation, and its process, with an exit status."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from enum import IntEnum
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -21,7 +24,6 @@ from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import engine
-from tilewright.service.worker.exits import Exit
 from tilewright.tuner.loop.study import TuneResult
 
 logger = logging.getLogger(__name__)
@@ -93,3 +95,27 @@ class Preparation:
         except DatabaseUnavailableError:
             status = Exit.NO_DATABASE
         leave(status)
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with(parent_pid: int) -> None:
+    """Has the kernel kill this process as soon as the parent has ended, however that ended; at once if it has already.
+
+    The signal is bound to the thread that started this process: the parent must start it in its main thread.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+class Exit(IntEnum):
+    """A runner's exit status as its worker reads it; any other is a crash."""
+
+    ENDED = 0  # the job's row says how
+    NO_DATABASE = 69  # away for longer than a runner waits
+    DEVICE_LOST = 71  # it stopped answering twice in a row
+    FENCED = 75  # another worker has the job
+    STOPPED = 76  # by SIGTERM: the worker hands the job back

@@ -18,8 +18,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
-from tilewright.service.worker.ending import Preparation, end
-from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.ending import Exit, Preparation, end
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.families.limits import FamilyBudget, FamilyHooks, FamilyStoppedError
 from tilewright.tuner.families.proposals import shipped_records

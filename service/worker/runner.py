@@ -35,12 +35,10 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.service.store.patience import patiently
-from tilewright.service.worker.ending import Preparation, end
-from tilewright.service.worker.exits import Exit
+from tilewright.service.worker.ending import Exit, Preparation, die_with, end
 from tilewright.service.worker.families import FamilyRun
 from tilewright.service.worker.first_guess import first_guesses
 from tilewright.service.worker.leases import Leases
-from tilewright.service.worker.lifeline import die_with
 from tilewright.service.worker.verification import verify_claimed
 from tilewright.tuner import roofline
 from tilewright.tuner.compile.compilation import Compiler, triton_version

@@ -27,8 +27,8 @@ from tilewright.service.settings import settings
 from tilewright.service.store.models import DeviceState, JobState
 from tilewright.service.store.patience import patiently
 from tilewright.service.store.session import session_scope
+from tilewright.service.worker.ending import Exit
 from tilewright.service.worker.engine import RETRY_AFTER_S, TryAgainError
-from tilewright.service.worker.exits import Exit
 from tilewright.service.worker.intake import Intake
 from tilewright.tuner import remains
 from tilewright.tuner.devices import host_memory

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.kernels.fields.texture import WEIGHT_STEP
+from tilewright.kernels.fields.arguments import WEIGHT_STEP
 from tilewright.kernels.kernel import Kernel, Launch, Reference, Tensor, Texture, Variant, shape_of
 from tilewright.kernels.space import Configuration, choice
 

@@ -21,12 +21,11 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.library.names import without_algorithm
-from tilewright.tuner.predict.features import Features, sizes_of, work_of
+from tilewright.tuner.predict.features import Features, RegisterEstimate, sizes_of, work_of
 from tilewright.tuner.predict.leads import Leads, mean_near
 from tilewright.tuner.predict.library import Left, LibraryFit, LibraryTime, LibraryTimes
 from tilewright.tuner.predict.model import CENTRES, Smooth, one_thread
 from tilewright.tuner.predict.record import Prediction, Record, enough
-from tilewright.tuner.predict.registers import RegisterEstimate
 from tilewright.tuner.predict.tiles import Tiles
 
 MOST_ROWS = 9000

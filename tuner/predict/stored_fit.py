@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.predict.features import RegisterEstimate
 from tilewright.tuner.predict.library import LibraryFit, LibraryTime
 from tilewright.tuner.predict.model import Smooth, Term
 from tilewright.tuner.predict.predictor import Fit
 from tilewright.tuner.predict.record import Prediction, Record
-from tilewright.tuner.predict.registers import RegisterEstimate
 
 Arrays = Mapping[str, NDArray[Any]]
 

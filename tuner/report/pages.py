@@ -1,20 +1,20 @@
-"""The report's files: HTML that needs nothing else, Markdown, two CSV files, and all numbers as JSON."""
+"""The report's findings in sentences, and its files: HTML that needs nothing else, Markdown, CSV, JSON."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import jinja2
 
 from tilewright.tuner.report import tables
-from tilewright.tuner.report.figures import figures
-from tilewright.tuner.report.rows import LadderReport
-from tilewright.tuner.report.sentences import findings, protocol, reasons, title_of
-from tilewright.tuner.report.tables import Table
+from tilewright.tuner.report.figures import crossings, figures
+from tilewright.tuner.report.rows import LadderReport, StepRow, ratios
+from tilewright.tuner.report.tables import Table, number, shape_text
 
 _PREDICTED = (
     "Loads from global memory are predicted from a step's tiles, 2 m n k numbers over the tile's width: 1/TILE_WIDTH "
@@ -130,3 +130,153 @@ def _details(report: LadderReport) -> list[Section]:
         table = tables.table(columns, report.rectangles, report)
         found.append(Section("Rectangular shapes", text, table, is_long=True))
     return found
+
+
+def findings(report: LadderReport) -> list[str]:
+    """The main findings, in a few lines."""
+    sentences = [*_fastest(report), *_climb(report), *_short(report)]
+    return [*sentences, *_crossings(report), *_compared(report), *_tiles(report)]
+
+
+def reasons(report: LadderReport) -> list[tuple[str, str]]:
+    """Per step, why it should be faster and whether it was, so that the text agrees with the table."""
+    return [(step.name, " ".join([step.reason, *_measured(report, step)])) for step in report.steps]
+
+
+def _measured(report: LadderReport, step: StepRow) -> Iterator[str]:
+    before = _before(report, step)
+    if before is None or before.time is None or step.time is None:
+        return
+    ratio = (_ms(before) / before.work.amount) / (_ms(step) / step.work.amount)  # for the same work, if sizes differ
+    same = before.time.low_ms <= step.time.high_ms and step.time.low_ms <= before.time.high_ms
+    if same and step.work == before.work:
+        yield f"Measured: as fast as {before.name}, within the noise."
+    elif ratio >= 1:
+        yield f"Measured: {number(ratio)} times as fast as {before.name}."
+    else:
+        so = "Measured:" if step.than else "Here it is not so:" if step.place == "device" else "Here"
+        why = ", on one thread of a CPU, where what a GPU gains by it is not there" if report.kind == "cpu" else ""
+        yield f"{so} it takes {number(1 / ratio)} times as long as {before.name}{'' if step.than else why}."
+
+
+def _before(report: LadderReport, step: StepRow) -> StepRow | None:
+    """The step that a step is compared with: the one it names, the one before it, or for the library the fastest."""
+    timed = [s for s in report.steps if s.time is not None]
+    if step.than:
+        return next((s for s in timed if s.key == step.than), None)
+    alike = [s for s in timed if s.key != step.key and s.shape == step.shape and s.dtype == step.dtype and not s.than]
+    if step.place == "library":
+        return min((s for s in alike if s.place == "device"), key=_ms, default=None)
+    kind = {"device"} if step.place == "device" else {"loop", "blas"}
+    keys = [s.key for s in report.steps]
+    earlier = [s for s in alike if s.place in kind and keys.index(s.key) < keys.index(step.key)]
+    return earlier[-1] if earlier else None
+
+
+def _short(report: LadderReport) -> Iterator[str]:
+    short = [f"{step.title} ({step.chosen.partition(': ')[2]})" for step in report.steps if step.is_short]
+    if short:
+        yield (
+            f"Searched too little to stand for what it can do: {', '.join(short)}. Tune the problem first "
+            "(tilewright tune): a report takes what is known to be best."
+        )
+
+
+def _fastest(report: LadderReport) -> Iterator[str]:
+    rungs = [s.key for s in report.steps if s.place == "device" and not s.than]
+    # A ladder of one rung is the default configuration and what is compared with it.
+    steps = [s for s in _timed_steps(report) if s.key in rungs or len(rungs) == 1]
+    if not steps:
+        return
+    best = min(steps, key=_ms)
+    rate = f"{number(best.gflops)} GFLOP/s" if report.unit == "gflops" else f"{number(best.gb_per_s)} GB/s"
+    text = f"At {shape_text(best.shape)} the fastest step is {best.name}: {number(_ms(best))} ms, {rate}"
+    library = next((s for s in report.steps if s.place == "library" and s.time is not None), None)
+    if library is not None:
+        text += f", {number(_ms(library) / _ms(best))} times as fast as the library"
+    yield text + "."
+
+
+def _climb(report: LadderReport) -> Iterator[str]:
+    steps = [s for s in _timed_steps(report) if not s.than]
+    if len(steps) > 1:
+        gains = (f"{b.title} {number(_ms(a) / _ms(b))}" for a, b in pairwise(steps))
+        yield f"Each step in times of the one before it: {', '.join(gains)}."
+
+
+def _crossings(report: LadderReport) -> Iterator[str]:
+    if report.kind != "cuda":
+        return
+    titles, smallest = report.titles(), min((row.size for row in report.sweep), default=0)
+    for key in ("cpu_loop", "cpu_blas"):
+        if not report.series(key):
+            continue
+        words = []
+        for transfers, said in ((False, "launches alone"), (True, "with transfers in and out")):
+            at = crossings(report, key, transfers=transfers)
+            never = "nowhere, as moving the inputs takes longer than all of it there" if transfers else "nowhere"
+            where = never if at is None else f"from {at:.0f} on" if at > smallest else "at every size"
+            words.append(f"{said}, {where}")
+        yield f"The device is faster than {titles[key]}: {'; '.join(words)}."
+
+
+def _compared(report: LadderReport) -> Iterator[str]:
+    titles = report.titles()
+    for first, second in report.compared:
+        by_size = ratios(report, first, second)
+        if by_size:
+            most, least = max(by_size, key=lambda one: one[1]), min(by_size, key=lambda one: one[1])
+            yield (
+                f"{titles[second]} over {titles[first]}: from {number(least[1])} times as fast (at {least[0]}) "
+                f"to {number(most[1])} (at {most[0]})."
+            )
+
+
+def _tiles(report: LadderReport) -> Iterator[str]:
+    by_key = {s.key: s for s in report.steps if s.traffic is not None and s.traffic.asked_bytes}
+    naive, tiled = by_key.get("naive"), by_key.get("tiled")
+    if naive is None or tiled is None or tiled.tile is None or naive.traffic is None or tiled.traffic is None:
+        return
+    share = (tiled.traffic.asked_bytes or 0.0) / (naive.traffic.asked_bytes or 1.0)
+    yield (
+        f"With tiles of {tiled.tile[0]} the loads should fall to 1/{tiled.tile[0]}; counted, they fall to "
+        f"1/{1 / share:.1f} of naive's, whose warps share each element of A and so ask for less than a number a thread."
+    )
+
+
+def title_of(report: LadderReport) -> str:
+    """For instance "gemm, step by step, on NVIDIA H200"."""
+    where = report.device if report.kind == "cuda" else f"the CPU ({report.device}, one thread)"
+    return f"{report.kernel}, step by step, on {where}"
+
+
+_VERIFIED = (
+    "Every step was held against a float64 reference, component by component, with every kind of inputs before it was "
+    "timed. The host's loop is timed in CPU seconds of its thread, BLAS by the clock, both by themselves and "
+    "checked on their first 32 rows. In the sweep a step with many configurations has, at each size, one that is "
+    "known, or the fastest of a few: the table's, its authors', and some drawn at random."
+)
+_VERIFIED_OWN = (
+    "Every step's results were verified as a tuning job verifies them, with every kind of inputs, before it was timed."
+)
+
+
+def protocol(report: LadderReport) -> str:
+    """How the numbers were measured."""
+    l2 = "a cold L2 cache" if report.l2 == "cold" else "a warm L2 cache"
+    times = (
+        "GPU time by events" if report.kind == "cuda" else "CPU seconds of one thread, never to be ranked with a GPU's"
+    )
+    return (
+        f"Medians of rounds in which the steps take turns, with the 95 % interval of the median; {times}; {l2}. "
+        f"{_VERIFIED if any(step.place == 'loop' for step in report.steps) else _VERIFIED_OWN}"
+    )
+
+
+def _timed_steps(report: LadderReport) -> list[StepRow]:
+    here = [s for s in report.steps if s.place == "device"]
+    return [s for s in here if s.time is not None and s.dtype == here[0].dtype]
+
+
+def _ms(step: StepRow) -> float:
+    return step.time.median_ms if step.time is not None else float("nan")

@@ -12,7 +12,7 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.arrays import arguments
-from tilewright.tuner.runtime.arrays.given import given_arrays, stream_handle
+from tilewright.tuner.runtime.arrays.arguments import given_arrays, stream_handle
 from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.arrays.views import READERS, Reader
 from tilewright.tuner.runtime.choice import Choice

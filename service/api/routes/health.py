@@ -12,7 +12,7 @@ from tilewright.service.api import problems
 from tilewright.service.api.openapi import refuses
 from tilewright.service.api.problem_types import NOT_FOUND, NOT_READY, all_types
 from tilewright.service.errors import NotFoundError
-from tilewright.service.operations.fleet.readiness import what_is_missing
+from tilewright.service.operations.fleet.fleet import what_is_missing
 
 router = APIRouter(tags=["health"])
 

@@ -147,8 +147,7 @@ def bundle(
     if (out is None) == (check is None):
         raise CommandError("give either --out FOLDER or --check FOLDER", ExitCode.USAGE)
     from tilewright.service.cli import documents
-    from tilewright.service.operations.bundles.cubins import with_cubins
-    from tilewright.service.operations.bundles.folder import check_bundles, write_bundles
+    from tilewright.service.operations.bundles.folder import check_bundles, with_cubins, write_bundles
 
     if check is not None:
         names = check_bundles(check, public_key, allow_older=allow_older)

@@ -26,9 +26,9 @@ from tilewright.service.operations.parse import parse_options
 from tilewright.service.operations.registry import catalogue
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.operations.views.cells import CellStatus
-from tilewright.service.operations.views.families import FAMILIES
 from tilewright.service.operations.views.kernel_summaries import KernelSummary, kernel_summaries
 from tilewright.service.operations.views.matrix import (
+    FAMILIES,
     MOST_COLUMNS,
     MatrixFilter,
     MatrixPage,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypedDict, TypeVar
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, Float, Select, and_, case, cast, func, select
+from sqlalchemy import ColumnElement, Float, Select, and_, case, cast, func, literal, null, select
 from sqlalchemy.orm import Session, joinedload
 
 from tilewright.service.errors import NotFoundError
 from tilewright.service.operations.answers import PACK_MS, Answer, EnvironmentAnswer, LibraryAnswer, Page, ProblemAnswer
-from tilewright.service.operations.best.against_library import AgainstLibrary
 from tilewright.service.operations.best.stored import StoredBest
 from tilewright.service.operations.pages import MAX_ROW_ID, cursor_of, row_id_of
 from tilewright.service.operations.registry import problem_answer
@@ -249,4 +249,30 @@ def _result_answer(row: models.BestConfiguration, standing: Standing, slowdown: 
         slowdown=slowdown,
         stands_in_for=row.stands_in_for_id,
         **measured_fields(row, standing),
+    )
+
+
+class AgainstLibrary(StrEnum):
+    """The verdict of the finals, which time both in the same rounds; `level`: the noise does not tell them apart."""
+
+    AHEAD = "ahead"
+    LEVEL = "level"
+    BEHIND = "behind"
+
+    @classmethod
+    def of(cls, library_ms: float, ci_high_ms: float, *, is_library_faster: bool) -> AgainstLibrary:
+        """The verdict on a best whose interval ends at `ci_high_ms`."""
+        if is_library_faster:
+            return cls.BEHIND
+        return cls.AHEAD if library_ms > ci_high_ms else cls.LEVEL
+
+
+def against_library() -> ColumnElement[str | None]:
+    """The same in the database; null where no library was timed."""
+    best = models.BestConfiguration
+    return case(
+        (best.library_ms.is_(None), null()),
+        (best.library_faster.is_(True), literal(AgainstLibrary.BEHIND.value)),
+        (best.library_ms > best.ci_high_ms, literal(AgainstLibrary.AHEAD.value)),
+        else_=literal(AgainstLibrary.LEVEL.value),
     )

@@ -17,8 +17,7 @@ from tilewright.service.operations.best.publish import rates
 from tilewright.service.operations.best.results import ResultAnswer, result
 from tilewright.service.operations.caller import acting
 from tilewright.service.operations.pages import MAX_ROW_ID
-from tilewright.service.operations.studies.rows import barred, is_newest_source
-from tilewright.service.operations.studies.trial_times import ranking_interval
+from tilewright.service.operations.studies.rows import barred, is_newest_source, ranking_interval
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 from tilewright.tuner.outcome import Outcome

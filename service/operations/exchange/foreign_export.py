@@ -18,7 +18,7 @@ from tilewright.service.operations.exchange.export import compact
 from tilewright.service.operations.exchange.foreign import OWN
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.registry import problem_answer
-from tilewright.service.operations.studies.trial_times import ranking_samples
+from tilewright.service.operations.studies.rows import ranking_samples
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.store import models
 from tilewright.tuner.outcome import Outcome

@@ -1,21 +1,24 @@
-"""Devices: drained and resumed; their queues, and whether a device takes jobs now."""
+"""Devices: drained and resumed; their queues; whether a device takes jobs now, and whether this process can serve."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import Field
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from tilewright.service.errors import NotFoundError
+from tilewright.service.errors import DatabaseUnavailableError, NotFoundError
 from tilewright.service.operations.answers import Answer, DeviceAnswer
 from tilewright.service.operations.jobs.jobs import OPEN
 from tilewright.service.operations.registry import devices
 from tilewright.service.settings import settings
-from tilewright.service.store import models
+from tilewright.service.store import models, schema
 from tilewright.service.store.models import JobState
+from tilewright.service.store.session import session_scope
 
 
 def drain_device(session: Session, uuid: str) -> DeviceAnswer:
@@ -94,3 +97,24 @@ def queues(session: Session, devices: Sequence[DeviceAnswer]) -> list[QueueAnswe
         for slug, uuid, queued, running, oldest_at in rows
     ]
     return sorted(answers, key=lambda queue: (-queue.queued, queue.device_model or "", queue.device or ""))
+
+
+logger = logging.getLogger(__name__)
+
+
+def what_is_missing() -> str | None:
+    """One sentence about the first thing that keeps this process from serving, or None when it is ready."""
+    try:
+        with session_scope() as session:
+            session.execute(text("SELECT 1"))
+        if not schema.at_head():
+            return "The database is not migrated to this version; run `tilewright db upgrade`."
+        with session_scope() as session:
+            session.execute(text("SET LOCAL lock_timeout = 2000"))
+            session.execute(text("UPDATE chore_rounds SET id = id WHERE id = 1"))
+    except DatabaseUnavailableError:
+        return "The database does not answer."
+    except SQLAlchemyError as error:
+        logger.warning("The database takes no changes: %s", error)
+        return "The database answers but takes no changes: it is read-only, or its disk is full."
+    return None

@@ -15,7 +15,7 @@ from sqlalchemy import delete as delete_rows
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 from sqlalchemy.orm import Session, load_only
 
-from tilewright.service.operations.studies.trial_times import ranking_interval
+from tilewright.service.operations.studies.rows import ranking_interval
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 

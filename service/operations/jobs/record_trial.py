@@ -1,4 +1,4 @@
-"""Stores one trial and the job's progress in one fenced transaction."""
+"""Stores one trial and the job's progress in one fenced transaction; which trials count as not made."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.service.operations.jobs.given_up import is_given_up
 from tilewright.service.operations.jobs.progress import count_trial
 from tilewright.service.store import models
 from tilewright.tuner import roofline
 from tilewright.tuner.loop.tune import Trial
-from tilewright.tuner.outcome import Evaluation
+from tilewright.tuner.outcome import Evaluation, Outcome
 
 MAX_LOG = 64 * 1024
 """Characters of a trial's log that are kept: a template error of a C++ compiler may run to megabytes."""
@@ -149,3 +148,9 @@ def _rates(context: TrialContext, time_ms: float | None) -> dict[str, float | No
 def _finite(value: float | None) -> float | None:
     """The value, or None for NaN and infinity (a bound ratio where nothing was written), which JSON cannot say."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def is_given_up() -> ColumnElement[bool]:
+    """Whether a trial says nothing about its configuration, which is tried again when a search comes to it."""
+    noted = select(models.TrialRetry.trial_id).where(models.TrialRetry.trial_id == models.Trial.id)
+    return or_(models.Trial.outcome == Outcome.INTERRUPTED, noted.exists())

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 from tilewright.service.operations.answers import TrialAnswer
 from tilewright.service.operations.jobs.jobs import trial_answer
 from tilewright.service.operations.pages import MAX_ROW_ID
-from tilewright.service.operations.studies.trial_times import kept_samples, ranking_interval
+from tilewright.service.operations.studies.rows import kept_samples, ranking_interval
 from tilewright.service.store import models
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from tilewright.service.errors import ConflictError, NotFoundError
 from tilewright.service.operations.answers import JobAnswer
 from tilewright.service.operations.jobs import jobs
-from tilewright.service.operations.jobs.given_up import is_given_up
+from tilewright.service.operations.jobs.record_trial import is_given_up
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models

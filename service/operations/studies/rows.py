@@ -1,4 +1,4 @@
-"""A study as a worker needs it: its row, its earlier trials, and the configurations barred from the finals."""
+"""A study as a worker needs it: its row, earlier trials and their single times, configurations barred from finals."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, joinedload
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.space import Configuration, SearchSpace
-from tilewright.service.operations.jobs.given_up import is_given_up
+from tilewright.service.operations.jobs.record_trial import is_given_up
 from tilewright.service.operations.registry import kernel_variant_ids
 from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import models
 from tilewright.tuner.errors import first_error
+from tilewright.tuner.loop.statistics import Interval, median_interval
 from tilewright.tuner.loop.tune import Trial
 from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
@@ -182,3 +183,20 @@ def _trial(row: models.Trial) -> Trial:
 
 def _timing(l2: str, time_ms: float | None, spread_ms: float | None, samples_ms: list[float] | None) -> Timing | None:
     return None if time_ms is None else Timing(time_ms, spread_ms or 0.0, tuple(samples_ms or ()), l2)
+
+
+def kept_samples(row: models.Trial) -> list[float]:
+    """The single times, in ms, behind the time that ranks; empty where they are not kept."""
+    return (row.cold_samples_ms if row.ranking_l2 == "cold" else row.warm_samples_ms) or []
+
+
+def ranking_samples(row: models.Trial) -> list[float]:
+    """The single times, in ms, behind the time that ranks; that time alone where they are not kept."""
+    return kept_samples(row) or ([] if row.time_ms is None else [row.time_ms])
+
+
+def ranking_interval(row: models.Trial) -> Interval:
+    """95 % of the time that ranks, in ms, the same before and after pruning; the row must have been measured."""
+    if row.ci_low_ms is not None and row.ci_high_ms is not None:
+        return Interval(row.ci_low_ms, row.ci_high_ms)
+    return median_interval(ranking_samples(row))

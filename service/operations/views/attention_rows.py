@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
 from tilewright.service.operations.answers import Answer, ProblemAnswer
-from tilewright.service.operations.best.against_library import AgainstLibrary
+from tilewright.service.operations.best.results import AgainstLibrary
 from tilewright.service.operations.staleness.standing import Standing, is_current, perhaps_improvable, standings
 from tilewright.service.operations.views.attention_kind import AttentionKind
 from tilewright.service.operations.views.cells import known_cells

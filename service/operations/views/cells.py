@@ -13,7 +13,7 @@ from sqlalchemy import CTE, ColumnElement, Float, Select, cast, false, func, lit
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
-from tilewright.service.operations.best.against_library import AgainstLibrary, against_library
+from tilewright.service.operations.best.results import AgainstLibrary, against_library
 from tilewright.service.operations.shape_filter import is_family
 from tilewright.service.operations.staleness.regressions import earlier_best
 from tilewright.service.operations.staleness.standing import in_preference_of_best, is_current, with_staleness

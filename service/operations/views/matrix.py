@@ -1,4 +1,7 @@
-"""The table of problems by device models on the first page and in its API: each pair's best, or why it has none."""
+"""The table of problems by device models on the first page and in its API: each pair's best, or why it has none.
+
+Its filters include families of shapes: the network that a product comes from, or the look of its axes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import CTE, ColumnElement, Float, Select, case, cast, func, literal, select, true
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import CTE, ColumnElement, Float, Select, Text, and_, case, cast, func, literal, or_, select, true
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, aggregate_order_by
 from sqlalchemy.orm import Session
 
 from tilewright.kernels.problem import OptionValue
@@ -20,10 +23,43 @@ from tilewright.service.operations.catalog import kernel as kernel_declared
 from tilewright.service.operations.pages import cursor_content, invalid_cursor, packed_cursor
 from tilewright.service.operations.shape_filter import as_number, of_shape
 from tilewright.service.operations.views.cells import CellStatus, has_status, known_cells
-from tilewright.service.operations.views.families import family
 from tilewright.service.operations.views.kernel_summaries import ModelSummary, summaries, summary_of
 from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_rows
 from tilewright.service.store import models
+
+FAMILIES = ("batches and views", "Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
+"""In order of precedence: the first that fits is a shape's family."""
+
+FEW_ROWS = 64
+ODD = 4
+"""Rows of so many float32 values are aligned to 16 bytes, what one instruction reads; other sizes have edges."""
+
+# Outputs and inputs of the weight matrices: hidden 4096, 8 key-value heads of 128, feed-forward 14336 (Llama-3-8B);
+# the 3x3 convolutions of conv2_x and conv5_x as products of im2col (ResNet-50).
+LLAMA = ((6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336))
+RESNET = ((64, 576), (512, 4608))
+
+
+def family(axes: Sequence[str]) -> ColumnElement[str]:
+    """The family of a joined problem whose kernel has these axes."""
+    sizes = {axis: as_number(models.Problem.shape[axis].astext) for axis in axes}
+    shapes = list(sizes.values())
+    is_square = and_(*(size == shapes[0] for size in shapes[1:])) if len(shapes) > 1 else literal(value=False)
+    is_odd = or_(*(func.mod(size, ODD) != 0 for size in shapes))
+    whens = [(is_square, "square"), (is_odd & (shapes[0] > 1), "odd sizes"), (shapes[0] <= FEW_ROWS, "few rows")]
+    if set(axes) == {"m", "n", "k"}:
+        whens = [
+            (~is_square & _layers(sizes, LLAMA), "Llama-3-8B"),
+            (_layers(sizes, RESNET), "ResNet-50"),
+            *whens,
+        ]
+    has_more = models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text))) != {}
+    return case((has_more, "batches and views"), *whens, else_="other")
+
+
+def _layers(sizes: Mapping[str, ColumnElement[int]], layers: Sequence[tuple[int, int]]) -> ColumnElement[bool]:
+    return or_(*(and_(sizes["n"] == outputs, sizes["k"] == inputs) for outputs, inputs in layers))
+
 
 MOST_COLUMNS = 10
 """Device models with a column of their own. Each cell without a result is answered as `best` would, which of one model

@@ -2,16 +2,18 @@
 
 from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSession, Project
 from tilewright.service.store.models.declarative import Base, uuid7
-from tilewright.service.store.models.demand import AskedShelf, Demand, Predictor
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
 from tilewright.service.store.models.remarks import Claim, ClaimState, SavedView, StudyNote
 from tilewright.service.store.models.results import BestConfiguration, FamilyTable, Trial, TrialRetry
 from tilewright.service.store.models.schedules import (
+    AskedShelf,
     Comparison,
+    Demand,
     FireOutcome,
     Overlap,
+    Predictor,
     Schedule,
     ScheduledProblem,
     ScheduleFire,

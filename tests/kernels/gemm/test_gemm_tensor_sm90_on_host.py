@@ -13,7 +13,7 @@ from waiting import PATIENCE_S
 from tilewright.kernels.gemm.declaration import KERNEL
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
 from tilewright.kernels.linear.declaration import KERNEL as LINEAR
-from tilewright.kernels.linear.tensor_sm90_variants import LINEAR_TENSOR3XTF32_SM90
+from tilewright.kernels.linear.declaration import LINEAR_TENSOR3XTF32_SM90
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.arrays import random_arrays
 from tilewright.tuner.devices.cpu import bench as cpu_bench

@@ -31,8 +31,7 @@ from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.session import session_scope
 from tilewright.service.worker import pinned_post
-from tilewright.service.worker.pinned_post import post
-from tilewright.service.worker.webhook_sender import WebhookSender
+from tilewright.service.worker.webhook_sender import WebhookSender, post
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
 MODEL = DeviceModel("test-gpu", "Test GPU", "cuda", Limits((9, 0), 132, 1 << 30), 1, {}, None)

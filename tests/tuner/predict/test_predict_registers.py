@@ -5,8 +5,7 @@ import pytest
 from contracts.variant import H200
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.tuner.predict.features import Features
-from tilewright.tuner.predict.registers import FEWEST_TOLD, Registers
+from tilewright.tuner.predict.features import FEWEST_TOLD, Features, Registers
 
 GEMM = catalogue().get("gemm")
 PROBLEM = GEMM.problem({"m": 512, "n": 768, "k": 640})

@@ -15,7 +15,7 @@ from model_caches import Decoder, Fixed, Growing, Kind, Named, kept  # noqa: E40
 from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.graphs.frozen import FrozenCall  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.graphs.graph import FrozenCall  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import program_line  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement import outputs  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample  # noqa: E402

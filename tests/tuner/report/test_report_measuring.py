@@ -15,9 +15,8 @@ from tilewright.tuner.report.choices import KnownConfiguration, KnownFileError, 
 from tilewright.tuner.report.host_steps import HostSteps, WrongHostResultError
 from tilewright.tuner.report.ladders import GEMM, LADDERS, Ladder
 from tilewright.tuner.report.measuring import LadderRun
-from tilewright.tuner.report.pages import files
+from tilewright.tuner.report.pages import files, findings
 from tilewright.tuner.report.scales import scale_of
-from tilewright.tuner.report.sentences import findings
 
 KERNEL = catalogue().get("gemm")
 SHAPE = {"m": 24, "n": 16, "k": 20}

@@ -17,8 +17,7 @@ from tilewright.tuner.report import pages, tables
 from tilewright.tuner.report.charts import HEIGHT, WIDTH, log_axis, tick_text
 from tilewright.tuner.report.figures import crossings, figures
 from tilewright.tuner.report.ladders import LADDERS
-from tilewright.tuner.report.pages import files
-from tilewright.tuner.report.sentences import findings, protocol, reasons
+from tilewright.tuner.report.pages import files, findings, protocol, reasons
 
 FETCHING = {"src", "href", "data", "action", "poster", "srcset", "xlink:href", "background"}
 

@@ -22,7 +22,7 @@ from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime import ArgumentError, Choice, LaunchError, Runtime, UntunedWarning
-from tilewright.tuner.runtime.arrays.given import stream_handle
+from tilewright.tuner.runtime.arrays.arguments import stream_handle
 from tilewright.tuner.runtime.arrays.views import READERS
 from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.launches.host import host_place

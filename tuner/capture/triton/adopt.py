@@ -20,10 +20,9 @@ from tilewright.kernels.triton import ELEMENTS
 from tilewright.tuner.adopt.adopt import Adopted
 from tilewright.tuner.adopt.script.contents import described
 from tilewright.tuner.capture.capture import Capture, CaptureError
-from tilewright.tuner.capture.triton.arithmetic import arithmetic_of
 from tilewright.tuner.capture.triton.contents import contents_of
 from tilewright.tuner.capture.triton.declaration import TritonDeclaration, dtype_of_problem
-from tilewright.tuner.capture.triton.heuristics import heuristic_text
+from tilewright.tuner.capture.triton.heuristics import arithmetic_of, heuristic_text
 from tilewright.tuner.capture.triton.launches import Launches, Row
 from tilewright.tuner.capture.triton.roles import roles_of
 from tilewright.tuner.capture.triton.sizes import Column

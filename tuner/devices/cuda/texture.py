@@ -6,8 +6,7 @@ import ctypes
 from ctypes import byref, c_byte, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 from tilewright.kernels.dtypes import ITEM_BYTES, is_integer
-from tilewright.kernels.fields.arguments import Tensor
-from tilewright.kernels.fields.texture import ADDRESSES, FILTERS, Texture
+from tilewright.kernels.fields.arguments import ADDRESSES, FILTERS, Tensor, Texture
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.devices.cuda.driver import DriverError, call
 from tilewright.tuner.errors import TunerError

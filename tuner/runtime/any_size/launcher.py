@@ -20,7 +20,7 @@ from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.arrays import arguments, dlpack
-from tilewright.tuner.runtime.arrays.given import given_arrays, stream_handle
+from tilewright.tuner.runtime.arrays.arguments import given_arrays, stream_handle
 from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.arrays.views import READERS, Layout
 from tilewright.tuner.runtime.choice import Choice

@@ -1,4 +1,4 @@
-"""Checks that arrays fit a problem, and derives its transpositions from their layouts.
+"""What a caller gives a launcher. Checks that arrays fit a problem, and derives its transpositions from their layouts.
 
 A transposed view is taken as the kernel's option of that name (`trans_a` for A). A kernel that says which problem its
 arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. What does not change from launch to
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tilewright.kernels.kernel import Kernel, Scalar, Tensor
 from tilewright.kernels.problem import OptionValue, Problem
 from tilewright.kernels.triton import is_compiled_in
 from tilewright.tuner.runtime.arrays.views import Layout, contiguous_strides
-from tilewright.tuner.runtime.errors import ArgumentError, WrongDeviceError
+from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 
 MOST_OVERLAP_STEPS = 10_000
 """Of the search for an element that two views of one memory share: some milliseconds; then they count as sharing."""
@@ -215,3 +216,41 @@ def _place(layout: Layout) -> str:
     if layout.kind == "cpu":
         return "the CPU"
     return "a GPU" if layout.ordinal is None else f"cuda:{layout.ordinal}"
+
+
+def given_arrays(
+    kernel: Kernel, tensors: Sequence[str], arrays: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The kernel's tensors in the declared order, given by place or by name, and the numbers by name.
+
+    Raises LaunchError, or ArgumentError naming the argument.
+    """
+    if len(arrays) > len(tensors):
+        raise LaunchError(f"{kernel.name} takes {len(tensors)} arrays: {', '.join(tensors)}")
+    given, numbers = dict(zip(tensors, arrays, strict=False)), dict[str, Any]()
+    known = {argument.name for argument in kernel.arguments}
+    for name, value in named.items():
+        if name not in known:
+            raise ArgumentError(name, f"{kernel.name} has no such argument", f"It has {', '.join(sorted(known))}")
+        if name in given:
+            raise ArgumentError(name, "is given twice", "Give it by place or by name")
+        (given if name in tensors else numbers)[name] = value
+    for name in tensors:
+        if given.get(name) is None:
+            raise ArgumentError(name, "is missing", f"Give {', '.join(tensors)}")
+    return tuple(given[name] for name in tensors), numbers
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of a stream of PyCUDA, torch, CuPy or the protocol `__cuda_stream__`; raises LaunchError."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "handle", "ptr"):
+        member = getattr(stream, name, None)
+        if member is not None:
+            return int(member)
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    raise LaunchError(
+        f"stream: {type(stream).__qualname__} is not a CUDA stream. Give one of PyCUDA, torch or CuPy, or its handle"
+    )

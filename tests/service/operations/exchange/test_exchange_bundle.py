@@ -15,12 +15,12 @@ from tilewright.kernels.sources.identity import code_hash
 from tilewright.kernels.space import Configuration
 from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.bundles.bundle import bundle
-from tilewright.service.operations.bundles.cubins import with_cubins
 from tilewright.service.operations.bundles.folder import (
     BrokenBundleError,
     check_bundles,
     file_name,
     is_signed,
+    with_cubins,
     write_bundles,
 )
 from tilewright.service.operations.exchange.import_document import import_document

@@ -14,8 +14,7 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations.best.find import find_best
 from tilewright.service.operations.best.tables import find_table
 from tilewright.service.operations.bundles.bundle import bundle
-from tilewright.service.operations.bundles.cubins import with_cubins
-from tilewright.service.operations.bundles.folder import write_bundles
+from tilewright.service.operations.bundles.folder import with_cubins, write_bundles
 from tilewright.service.operations.exchange.export import ExportSelection, export_studies
 from tilewright.service.operations.exchange.import_document import import_document
 from tilewright.service.operations.exchange.incoming import ImportOptions

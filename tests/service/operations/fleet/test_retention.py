@@ -14,8 +14,7 @@ from tilewright.service.operations.exchange.foreign_export import export_t4
 from tilewright.service.operations.fleet import retention
 from tilewright.service.operations.fleet.retention import Prunable, Pruned, prunable, prune_samples
 from tilewright.service.operations.studies.evidence import evidence
-from tilewright.service.operations.studies.rows import prior_trials
-from tilewright.service.operations.studies.trial_times import ranking_interval
+from tilewright.service.operations.studies.rows import prior_trials, ranking_interval
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.worker.maintenance import CHORES

@@ -1,19 +1,19 @@
-"""Functions that a model calls, and our operators in their place."""
+"""Functions that a model calls, and our operators in their place, for the inputs that these accept."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from tilewright.tuner.pytorch.acceleration.installation.accepted import Accepted
-from tilewright.tuner.pytorch.acceleration.recognition.call import entries
+from tilewright.tuner.pytorch.acceleration.recognition.call import entries, entry, opened
 from tilewright.tuner.pytorch.acceleration.recognition.calls import NAMES, call_of
 
 _ATTENTION = functional.scaled_dot_product_attention
@@ -128,3 +128,43 @@ class ForwardWithFunctions:
         if seen:
             self._is_by_name = seen == _OF_THREAD.seen - by_name
         return result
+
+
+class Accepted:
+    """The inputs with which our operator runs; with any other PyTorch's own does.
+
+    `open_keys`: those of inputs that may have any number of rows. `with_gradients`: it was judged with gradients
+    recorded, and so runs then too.
+    """
+
+    def __init__(
+        self,
+        eager: frozenset[Hashable],
+        compiled: frozenset[Hashable],
+        open_keys: frozenset[Hashable] = frozenset(),
+        *,
+        with_gradients: bool,
+    ) -> None:
+        self.eager, self.compiled, self.open_keys = eager, compiled, open_keys
+        self.with_gradients = with_gradients
+
+    def takes_any_rows_of(self, x: Tensor) -> bool:
+        """Whether inputs that have only another number of rows are ours too."""
+        return bool(self.open_keys) and opened(entry(x)) in self.open_keys
+
+    def takes(self, key: Hashable) -> bool:
+        """Whether a call with that entry is ours."""
+        if torch.is_grad_enabled() and not self.with_gradients:
+            return False
+        if torch.compiler.is_compiling():
+            return key in self.compiled
+        is_accepted = key in self.eager or (self.open_keys and opened(key) in self.open_keys)
+        return bool(is_accepted) and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001 - as in operator.py; there is no rule for vmap
+
+
+@cache
+def accepted_inputs(
+    eager: frozenset[Hashable], compiled: frozenset[Hashable], open_keys: frozenset[Hashable], *, with_gradients: bool
+) -> Accepted:
+    """The same object for the same inputs: torch.compile makes code for an object."""
+    return Accepted(eager, compiled, open_keys, with_gradients=with_gradients)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward
-from tilewright.tuner.pytorch.acceleration.installation.accepted import Accepted, accepted_inputs
-from tilewright.tuner.pytorch.acceleration.installation.functions import ForwardWithFunctions
+from tilewright.tuner.pytorch.acceleration.installation.functions import Accepted, ForwardWithFunctions, accepted_inputs
 from tilewright.tuner.pytorch.acceleration.installation.fused import FusedForward
 from tilewright.tuner.pytorch.acceleration.installation.quantised import (
     QuantisedLayers,
