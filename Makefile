@@ -211,11 +211,10 @@ gpu-racecheck: ## The same, for races in shared memory
 	@$(PREPARE) run
 	@compute-sanitizer --tool racecheck --error-exitcode 9 "$(VENV)/bin/python" tests/sanitize.py
 
-reports: ## The ladder reports of this machine's first GPU; writes build/reports, and gemm's to docs/reports/h200 (minutes)
+reports: ## The ladder reports of this machine's first GPU; writes build/reports (minutes)
 	@$(PREPARE) run
 	@for kernel in gemm gemv linear; do \
 	"$(VENV)/bin/tilewright" report $$kernel --device cuda:0 --known benchmarks/results/h200/kernels.json --out build/reports || exit 1; done
-	@mkdir -p docs/reports/h200 && cp build/reports/gemm.md docs/reports/h200
 
 references: ## Write docs/rest.md and the tables in docs/cli.md, docs/settings.md and docs/measuring
 	@$(PREPARE) run

@@ -18,8 +18,11 @@ marked optional. A refusal is a problem document as `application/problem+json`
 ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument), with its type's page at
 `/problems/{name}`. Any request can meet 401, 403, 421 and 429, 422 where a parameter or a field is wrong, and 503 while
 the database is away; one with a body 400, 413 and 415. Operations name the other refusals. Who may call what is in
-[operating](operating.md#access-keys).
+[operating](operating.md#access-keys). A page has `items`, and `next_cursor` where more follow.
 """
+PAGE = "Page_"
+"""What the names of schemas begin with that are pages of another one."""
+
 EVERYWHERE = frozenset({"422", "503"})
 WITH_BODY = frozenset({"400", "413", "415"})
 COMMON = 3
@@ -42,7 +45,7 @@ def rest(document: Mapping[str, Any]) -> str:
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
     told: dict[str, str] = {}
-    parts += ["## Schemas\n", *(_schema(name, schemas[name], told) for name in sorted(schemas))]
+    parts += ["## Schemas\n", *(_schema(name, schemas[name], told) for name in sorted(schemas) if PAGE not in name)]
     return "\n".join(parts)
 
 
@@ -160,6 +163,9 @@ def type_of(schema: Mapping[str, Any]) -> str:
     """A schema in a few words, with links to those that have a section."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
+        if name.startswith(PAGE):
+            name = name.removeprefix(PAGE).removesuffix("_")
+            return f"page of [{name}](#{name.lower()})"
         return f"[{name}](#{name.lower()})"
     for union in ("anyOf", "oneOf", "allOf"):
         if union in schema:

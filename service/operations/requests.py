@@ -33,6 +33,19 @@ OpenShape = Annotated[
     ),
 ]
 
+KernelName = Annotated[str, Field(max_length=64, examples=["gemm"])]
+Dtype = Annotated[str, Field(max_length=16)]
+Options = Annotated[dict[str, bool | str], Field(default_factory=dict, max_length=16)]
+Slug = Annotated[str | None, Field(max_length=128, description="Slug; not set: the only model that has devices.")]
+Device = Annotated[str | None, Field(max_length=128, description="UUID of the one device that may run it.")]
+Variants = Annotated[list[str] | None, Field(min_length=1, max_length=32, description="Search only these variants.")]
+CompilerName = Annotated[str | None, Field(pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")]
+Priority = Annotated[
+    int,
+    Field(ge=0, le=9, description="9 runs first; among equal ones the keys take turns. Above 5: scope admin."),
+]
+Configuration = Annotated[dict[str, int], Field(max_length=64, examples=[{"TILE_WIDTH": 32}])]
+
 
 class BudgetRequest(Request):
     """The limits of a job, which stops at the first of them; at least one is set."""
@@ -58,7 +71,7 @@ class StartRequest(Request):
     variant: str | None = Field(
         default=None, max_length=64, description="Not set: the only variant that has these parameters."
     )
-    configuration: dict[str, int] = Field(max_length=64, examples=[{"TILE_WIDTH": 32}])
+    configuration: Configuration
 
 
 class JobRequest(Request):
@@ -78,18 +91,14 @@ class JobRequest(Request):
         }
     )
 
-    kernel: str = Field(max_length=64, examples=["gemm"])
+    kernel: KernelName
     shape: OpenShape
-    dtype: str = Field(default="float32", max_length=16)
-    options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
-    device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; not set: the only model that has devices."
-    )
-    device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
+    dtype: Dtype = "float32"
+    options: Options
+    device_model: Slug = None
+    device: Device = None
     budget: BudgetRequest = BudgetRequest(trials=100)
-    variants: list[str] | None = Field(
-        default=None, min_length=1, max_length=32, description="Search only these variants."
-    )
+    variants: Variants = None
     starts: list[StartRequest] | None = Field(
         default=None,
         min_length=1,
@@ -97,15 +106,10 @@ class JobRequest(Request):
         description="Configurations to try right after the default. In the place of one that is not in the problem's "
         "search space, the nearest that is.",
     )
-    compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
+    compiler: CompilerName = None
     sampler: str = Field(default=SAMPLERS[0], max_length=32)
     seed: int = Field(default=0, ge=0, lt=2**31)
-    priority: int = Field(
-        default=DEFAULT_PRIORITY,
-        ge=0,
-        le=9,
-        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
-    )
+    priority: Priority = DEFAULT_PRIORITY
     dry_run: bool = Field(
         default=False, description="Only answer the size of the search space and an estimated time; store nothing."
     )
@@ -120,10 +124,10 @@ class RetryRequest(Request):
 class ScheduleProblem(Request):
     """One problem, or one family, that a schedule tunes at every due time."""
 
-    kernel: str = Field(max_length=64, examples=["gemm"])
+    kernel: KernelName
     shape: OpenShape
-    dtype: str = Field(default="float32", max_length=16)
-    options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
+    dtype: Dtype = "float32"
+    options: Options
 
 
 class ScheduleRequest(Request):
@@ -164,21 +168,12 @@ class ScheduleRequest(Request):
     kernel: str | None = Field(
         default=None, max_length=64, description="Only problems of this kernel; not with the target `problems`."
     )
-    device_model: str | None = Field(
-        default=None, max_length=128, description="Slug; not set: the only model that has devices."
-    )
-    device: str | None = Field(default=None, max_length=128, description="UUID of the one device that may run it.")
+    device_model: Slug = None
+    device: Device = None
     budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Budget of every job.")
-    variants: list[str] | None = Field(
-        default=None, min_length=1, max_length=32, description="Search only these variants."
-    )
-    compiler: str | None = Field(default=None, pattern="^(nvrtc|pycuda)$", description="CUDA devices only.")
-    priority: int = Field(
-        default=DEFAULT_PRIORITY,
-        ge=0,
-        le=9,
-        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
-    )
+    variants: Variants = None
+    compiler: CompilerName = None
+    priority: Priority = DEFAULT_PRIORITY
     overlap: Literal["skip", "queue"] = Field(
         default="skip", description="What to do at a due time while an earlier job of this schedule is open."
     )
@@ -207,12 +202,7 @@ class DemandJobs(Request):
     """Budget and priority of the jobs for the most requested problems."""
 
     budget: BudgetRequest = Field(default=BudgetRequest(trials=100), description="Budget of every job.")
-    priority: int = Field(
-        default=DEFAULT_PRIORITY,
-        ge=0,
-        le=9,
-        description="9 runs first; among equal ones the keys take turns. Above 5: scope admin.",
-    )
+    priority: Priority = DEFAULT_PRIORITY
 
 
 class RetractionRequest(Request):
@@ -277,10 +267,10 @@ class ClaimRequest(Request):
         }
     )
 
-    kernel: str = Field(max_length=64, examples=["gemm"])
+    kernel: KernelName
     shape: dict[str, int] = Field(examples=[{"m": 256, "n": 100, "k": 784}], max_length=16)
-    dtype: str = Field(default="float32", max_length=16)
-    options: dict[str, bool | str] = Field(default_factory=dict, max_length=16)
+    dtype: Dtype = "float32"
+    options: Options
     device_model: str = Field(max_length=128, description="Slug of the client's device model.")
     driver: str = Field(max_length=64, description="The client's driver.", examples=["580.159"])
     variant: str = Field(max_length=64, description="As it was served.")
