@@ -1,7 +1,7 @@
 """Scripts of Kernel Tuner's, tuned by both: the adopted folders here, and the scripts' own calls by Kernel Tuner.
 
     python benchmarks/adoption/tuned.py SCRIPT.py|FOLDER … --adopted FOLDER --adopt       # a host without a GPU will do
-    python benchmarks/adoption/tuned.py SCRIPT.py|FOLDER … --adopted FOLDER --out rows.json [--seconds 10] [--shard 0/2]
+    python benchmarks/adoption/tuned.py SCRIPT.py|FOLDER … --adopted FOLDER --out rows.json [--seconds 10]
 
 The second needs a GPU, Kernel Tuner and what its scripts need. For each call the adopted kernel is tuned first, for
 `--seconds` and its finals; `ours_s` counts from the kernel's own preparation to the settled winner. Kernel Tuner then
@@ -11,8 +11,7 @@ in `kernel_tuner_skipped` with the reason. Both winners are then timed by one cl
 `ratio` is `kernel_tuner_ms` over `ours_ms`, with its 95 % interval.
 
 A row is written as soon as it is there. Calls whose rows are in `--out` are not run again; with `--stop-after` no call
-begins later, and the same command goes on where it stopped. Of several processes each takes its own part, by `--shard`,
-on the GPU that CUDA_VISIBLE_DEVICES names, with its own `--out`. `--merge` puts the rows of files into adoption.json.
+begins later, and the same command goes on where it stopped. `--merge` puts the rows of files into adoption.json.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,8 +49,6 @@ LATE_S = 30.0
 """How much later than its seconds Kernel Tuner may answer, and how long a script may take to get to a later call."""
 MOST_SKIPPED = 10
 """How many of Kernel Tuner's fastest are tried for one that is right."""
-MANY_CALLS = 3
-"""Calls of a script with more are shared out among the shards one by one."""
 PRECISIONS = {"float16": "half", "float32": "float", "float64": "double"}
 
 
@@ -250,65 +245,30 @@ class Rows:
         beside.replace(self._out)
 
 
-@dataclass(frozen=True)
-class Work:
-    """A script's calls, which may still be on their way, and which of them are this process's to run."""
-
-    script: Script
-    adopting: Future[list[Row]]
-    order: int
-    is_mine: Callable[[int, Row, int], bool]
-
-    def calls(self) -> list[tuple[Row, bool]]:
-        """Each call, and whether it is this process's."""
-        calls = self.adopting.result()
-        return [(call, self.is_mine(number, call, len(calls))) for number, call in enumerate(calls)]
-
-
-def works(scripts: Sequence[Script], rows: Rows, shard: str, pool: Executor) -> list[Work]:
-    """What this shard has to do: what is adopted, what is not yet, and what a limit of time may leave out."""
-    part, parts = map(int, shard.split("/"))
-    found = []
-    for place, script in enumerate(scripts):
-        calls = script.adopted() if script.is_adopted else []
-        is_long = len(calls) > MANY_CALLS
-        if not is_long and place % parts != part:
-            continue
-
-        def is_mine(number: int, call: Row, count: int, script: Script = script) -> bool:
-            return (count <= MANY_CALLS or number % parts == part) and not rows.has(script, call)
-
-        work = Work(script, pool.submit(script.adopted), 2 if is_long else 0 if calls else 1, is_mine)
-        if not calls or any(is_own for _, is_own in work.calls()):
-            found.append(work)
-    return sorted(found, key=lambda work: work.order)
-
-
 def run(scripts: Sequence[Script], options: argparse.Namespace) -> None:
-    """All scripts wait at their first call before anything is timed; those that are not adopted yet come later."""
+    """All scripts are adopted, and wait at their first call, before anything is timed."""
     begun, rows, gpu = time.monotonic(), Rows(options), Gpu(options.device)
-    with ThreadPoolExecutor(4) as pool:
-        left = works(scripts, rows, options.shard, pool)
-        try:
-            for work in left:
-                work.script.start()
-            rows.know(gpu.device)
-            for work in left:
-                script_rows(work, gpu, rows, options, begun)
-        finally:
-            for work in left:
-                work.script.end()
-            gpu.close()
+    left = [one for one in scripts if not all(rows.has(one, call) for call in one.adopted())]
+    try:
+        for script in left:
+            script.start()
+        rows.know(gpu.device)
+        for script in left:
+            script_rows(script, gpu, rows, options, begun)
+    finally:
+        for script in left:
+            script.end()
+        gpu.close()
 
 
-def script_rows(work: Work, gpu: Gpu, rows: Rows, options: argparse.Namespace, begun: float) -> None:
-    """The rows of one script's calls, in their order; those that are another's are let go as they were adopted."""
-    script, calls = work.script, work.calls()
-    for number, (call, is_mine) in enumerate(calls):
+def script_rows(script: Script, gpu: Gpu, rows: Rows, options: argparse.Namespace, begun: float) -> None:
+    """The rows of one script's calls, in their order; those that are there already are let go as they were adopted."""
+    calls = script.adopted()
+    for number, call in enumerate(calls):
         limit_s = LATE_S if number else START_S
-        if not any(is_own for _, is_own in calls[number:]):
+        if all(rows.has(script, one) for one in calls[number:]):
             break
-        if not is_mine:
+        if rows.has(script, call):
             script.heard(limit_s)
             script.tell({"skip": True})
             continue
@@ -376,7 +336,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of our search; its finals come on top")
     parser.add_argument("--strategy", default="adaptive_tabu_greywolf", help="of Kernel Tuner's")
     parser.add_argument("--langs", default="CUPY,NVCUDA", help="Kernel Tuner's back ends for CUDA, tried in this order")
-    parser.add_argument("--shard", default="0/1", metavar="N/OF", help="the part that this process takes")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--stop-after", type=float, default=3600.0, help="no call begins later than so many seconds")
     return parser.parse_args()

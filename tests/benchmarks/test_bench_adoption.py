@@ -47,13 +47,13 @@ def tuned(monkeypatch):
 
 @pytest.fixture
 def ran(tuned, monkeypatch, tmp_path):
-    def run(calls=1, sizes=(32,), shard="0/1", out="rows.json"):
+    def run(calls=1, sizes=(32,), out="rows.json"):
         (tmp_path / "saxpy.py").write_text(SCRIPT.replace("CALLS", str(calls)))
         (tmp_path / "stub.py").write_text(STUB.replace("CALLS", str(calls)).replace("SIZES", str(list(sizes))))
         monkeypatch.setattr(sys.modules["tuned_script"], "LIMITED_CALLS", tmp_path / "stub.py")
         script = tuned.Script(tmp_path / "saxpy.py", tmp_path / "adopted" / "saxpy")
         script.adopted()
-        told = {"seconds": 0.5, "strategy": "any", "langs": "CUPY", "shard": shard, "device": "cpu", "stop_after": 600}
+        told = {"seconds": 0.5, "strategy": "any", "langs": "CUPY", "device": "cpu", "stop_after": 600}
         tuned.run([script], Namespace(**told, out=tmp_path / out))
         return json.loads((tmp_path / out).read_text())["rows"]
 
@@ -76,9 +76,3 @@ def test_a_side_without_a_time_says_why(ran):
     [row] = ran(sizes=[4096])
     assert row["reason"] == "Kernel Tuner: none of its 1 fastest is right"
     assert "ratio" not in row
-
-
-@pytest.mark.in_turn(2)
-def test_the_calls_of_a_long_script_are_shared_out(ran):
-    parts = [[row["call"] for row in ran(calls=5, shard=f"{part}/2", out=f"{part}.json")] for part in (0, 1)]
-    assert parts == [[1, 3, 5], [2, 4]]
