@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +21,11 @@ class Answer(BaseModel):
     """Immutable; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+    @classmethod
+    def of_row(cls, row: object, **others: Any) -> Self:
+        """The answer that has the row's columns by the names of its fields; `others` are fields that differ."""
+        return cls(**{name: getattr(row, name) for name in cls.model_fields if name not in others}, **others)
 
 
 class Match(StrEnum):

@@ -21,7 +21,6 @@ from tilewright.service.errors import InvalidRequestError, NotFoundError
 from tilewright.service.operations.answers import (
     DeviceAnswer,
     DeviceModelAnswer,
-    EnvironmentAnswer,
     ProblemAnswer,
     TunedFor,
 )
@@ -209,18 +208,10 @@ def devices(session: Session) -> list[DeviceAnswer]:
     job_of = {row.worker: row.id for row in session.execute(running)}
     silent_since = datetime.now(UTC) - timedelta(seconds=settings().stalled_after_s)
     return [
-        DeviceAnswer(
-            uuid=row.uuid,
+        DeviceAnswer.of_row(
+            row,
             model=row.model.slug,
-            host=row.host,
-            ordinal=row.ordinal,
-            state=row.state,
             alive=row.heartbeat_at > silent_since,
-            heartbeat_at=row.heartbeat_at,
-            environment=EnvironmentAnswer.model_validate(row.environment) if row.environment else None,
-            physical_uuid=row.physical_uuid,
-            worker=row.worker,
-            worker_started_at=row.worker_started_at,
             draining=row.drain_requested_at is not None,
             job=job_of.get(row.worker),
         )

@@ -218,19 +218,9 @@ def _is_in_force() -> ColumnElement[bool]:
 
 
 def _answer(row: models.ApiKey) -> KeyAnswer:
-    return KeyAnswer(
-        id=row.id,
-        name=row.name,
-        prefix=row.prefix,
-        scope=Scope(row.scope),
+    return KeyAnswer.of_row(
+        row,
         project=row.project.name,
-        max_trials=row.max_trials,
-        max_seconds=row.max_seconds,
-        max_open_jobs=row.max_open_jobs,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
         in_force=row.revoked_at is None and (row.expires_at is None or row.expires_at > _now()),
     )
 

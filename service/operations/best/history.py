@@ -127,23 +127,17 @@ def _entry(row: models.BestConfiguration, before: models.BestConfiguration | Non
     if before is not None:
         comparison, ratio, _ = compare(TimeInterval.of(before), TimeInterval.of(row))
         verdict = comparison.value
-    return HistoryEntry(
+    return HistoryEntry.of_row(
+        row,
         result_id=row.id,
         device_model=row.device_model.slug,
-        environment=EnvironmentAnswer.model_validate(row.environment),
         variant=variant,
         configuration=values,
         source_hash=row.trial.kernel_variant.source_hash,
-        time_ms=row.time_ms,
         ci_ms=(row.ci_low_ms, row.ci_high_ms),
-        gflops=row.gflops,
-        library_name=row.library_name,
-        library_ms=row.library_ms,
         study_id=row.trial.study_id,
         trial_number=row.trial.number,
-        verified_at=row.verified_at,
         stands=row.superseded_by_id is None and row.retracted_at is None,
-        retracted_reason=row.retracted_reason,
         changed=_changed(row, before) if before is not None else [],
         verdict=verdict,
         ratio=ratio,

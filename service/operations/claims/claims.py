@@ -275,20 +275,12 @@ def _answer(row: models.Claim) -> ClaimAnswer:
     state = row.state.value
     if row.state is ClaimState.OPEN and row.job.state not in OPEN:
         state = MEASURED if row.seen_ms is not None and row.job.state is DONE else UNVERIFIED
-    return ClaimAnswer(
-        id=row.id,
+    return ClaimAnswer.of_row(
+        row,
         state=state,
         problem=problem_answer(row.problem),
         device_model=row.device_model.slug,
-        driver=row.driver,
         variant=variant,
         configuration=values,
-        source_hash=row.source_hash,
-        seen=row.seen,
         times=SeenTimes(**row.seen_ms) if row.seen_ms is not None else None,
-        found=row.found,
-        job_id=row.job_id,
-        key_id=row.key_id,
-        created_at=row.created_at,
-        settled_at=row.settled_at,
     )

@@ -182,19 +182,12 @@ def comparisons(
 
 def _answer(row: models.Comparison) -> ComparisonAnswer:
     assert row.job.device_model is not None  # noqa: S101 - a schedule names one
-    return ComparisonAnswer(
-        id=row.id,
+    return ComparisonAnswer.of_row(
+        row,
         problem=problem_answer(row.job.problem),
         device_model=row.job.device_model.slug,
-        job_id=row.job_id,
-        verdict=row.verdict,
-        ratio=row.ratio,
-        threshold=row.threshold,
-        reason=row.reason,
         before_result=row.before_id,
         before_ms=row.before.time_ms if row.before else None,
         after_result=row.after_id,
         after_ms=row.after.time_ms if row.after else None,
-        created_at=row.created_at,
-        compared_at=row.compared_at,
     )

@@ -190,30 +190,17 @@ def _named(session: Session, name: str) -> models.Webhook:
 
 
 def _answer(row: models.Webhook, counts: Mapping[DeliveryState, int]) -> WebhookAnswer:
-    return WebhookAnswer(
-        name=row.name,
-        url=row.url,
-        states=row.states,
+    return WebhookAnswer.of_row(
+        row,
         project=row.project.name if row.project else None,
-        created_at=row.created_at,
         waiting=counts.get(DeliveryState.WAITING, 0),
         failed=counts.get(DeliveryState.FAILED, 0),
     )
 
 
 def _delivery_answer(row: models.WebhookDelivery, webhook: str) -> DeliveryAnswer:
-    return DeliveryAnswer(
-        id=row.id,
-        webhook=webhook,
-        job_id=row.job_id,
-        state=row.state.value,
-        attempts=row.attempts,
-        next_at=row.next_at if row.state is DeliveryState.WAITING else None,
-        status_code=row.status_code,
-        error=row.error,
-        created_at=row.created_at,
-        delivered_at=row.delivered_at,
-    )
+    next_at = row.next_at if row.state is DeliveryState.WAITING else None
+    return DeliveryAnswer.of_row(row, webhook=webhook, state=row.state.value, next_at=next_at)
 
 
 def _delivery_of(cursor: str) -> uuid.UUID:
