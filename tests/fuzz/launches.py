@@ -17,7 +17,8 @@ from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.kernel import Tensor as Declared
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, is_admitted
-from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
+from tilewright.tuner.runtime.launcher import Launcher
+from tilewright.tuner.runtime.packed_launcher import PackedLauncher
 
 T = TypeVar("T")
 

@@ -138,10 +138,7 @@ class Predictor:
         What failed for any of the tuned problems is no candidate. `is_rough`: in a tenth of the time, with any
         candidate in place of the best; whether there is one and the expected loss are the same.
         """
-
-        def is_open(configuration: Configuration) -> bool:
-            return configuration not in self._failed and is_admitted(configuration)
-
+        is_open = self._open(is_admitted)
         distances = self._distances(problem)
         order = [int(i) for i in np.argsort(distances, kind="stable")]
         candidates = list(islice(filter(is_open, self._candidates(order)), 1 if is_rough else None))
@@ -172,12 +169,13 @@ class Predictor:
             library is not None and library.time_ms < time_ms and not self._leads.may_gain(distances),
         )
 
+    def _open(self, is_admitted: Callable[[Configuration], bool]) -> Callable[[Configuration], bool]:
+        """Whether a configuration is admitted and failed for none of the tuned problems."""
+        return lambda configuration: configuration not in self._failed and is_admitted(configuration)
+
     def ranked(self, problem: Problem, is_admitted: Callable[[Configuration], bool], count: int) -> list[Configuration]:
         """At most `count` of the candidates that `predict` looks at, those of the least expected times first."""
-
-        def is_open(configuration: Configuration) -> bool:
-            return configuration not in self._failed and is_admitted(configuration)
-
+        is_open = self._open(is_admitted)
         order = [int(i) for i in np.argsort(self._distances(problem), kind="stable")]
         candidates = list(filter(is_open, self._candidates(order)))
         if not candidates:

@@ -18,7 +18,15 @@ from tilewright.tuner.pytorch.asked import Asked
 from tilewright.tuner.pytorch.decided_rows import of_decided_rows
 from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Tally, Use, runtime
 from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32
-from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, TunedCall, on_device_of, place_of
+from tilewright.tuner.pytorch.tuned_call import (
+    NoKernelError,
+    Output,
+    Posed,
+    TunedCall,
+    layout_key,
+    on_device_of,
+    place_of,
+)
 from tilewright.tuner.turns.contest import Verdict
 from tilewright.tuner.turns.opponents import PytorchEvent
 from tilewright.tuner.turns.turns import Run, Search, Turns, may_take_turns
@@ -28,23 +36,6 @@ if TYPE_CHECKING:  # a program that imports the operators and calls none does no
     from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
     from tilewright.tuner.runtime.choice import Choice
     from tilewright.tuner.runtime.launcher import Launcher
-
-
-def layout_key(arguments: Sequence[Any]) -> list[Hashable]:
-    """What selects a plan: a tensor's dtype, shape, strides and device; of a number only whether it is 0.
-
-    They are in one list, as each tuple takes as long as what is in it. Raises RuntimeError for a tensor without
-    strides, such as a sparse one.
-    """
-    key: list[Hashable] = []
-    for one in arguments:
-        if isinstance(one, Tensor):
-            key += one.dtype, one.shape, one.stride(), one.device, one.is_neg()
-        elif isinstance(one, float):
-            key.append("zero" if one == 0 else "number")
-        else:
-            key.append(tuple(one) if isinstance(one, list) else one)
-    return key
 
 
 class Found(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -231,3 +231,20 @@ def on_device_of(tensor: Tensor) -> Any:
     if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensor.device)
     return _AS_IT_IS
+
+
+def layout_key(arguments: Sequence[Any]) -> list[Hashable]:
+    """What selects a plan: a tensor's dtype, shape, strides and device; of a number only whether it is 0.
+
+    They are in one list, as each tuple takes as long as what is in it. Raises RuntimeError for a tensor without
+    strides, such as a sparse one.
+    """
+    key: list[Hashable] = []
+    for one in arguments:
+        if isinstance(one, Tensor):
+            key += one.dtype, one.shape, one.stride(), one.device, one.is_neg()
+        elif isinstance(one, float):
+            key.append("zero" if one == 0 else "number")
+        else:
+            key.append(tuple(one) if isinstance(one, list) else one)
+    return key

@@ -26,9 +26,10 @@ from tilewright.tuner.runtime.errors import (
 )
 from tilewright.tuner.runtime.first_use.first_use import CheckedUse
 from tilewright.tuner.runtime.known.service import ServiceAddressError
-from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
+from tilewright.tuner.runtime.launcher import Launcher
 from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.memory.scratch import release
+from tilewright.tuner.runtime.packed_launcher import PackedLauncher
 from tilewright.tuner.runtime.runtime import Runtime, best
 
 __all__ = [

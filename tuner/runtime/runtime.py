@@ -18,8 +18,9 @@ from tilewright.tuner.runtime.any_size.launcher import AnySizeLauncher
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.known.local_service import local_address
 from tilewright.tuner.runtime.known.sources import Sources
-from tilewright.tuner.runtime.launcher import Launcher, PackedLauncher
+from tilewright.tuner.runtime.launcher import Launcher
 from tilewright.tuner.runtime.launches.devices import resolved
+from tilewright.tuner.runtime.packed_launcher import PackedLauncher
 from tilewright.tuner.runtime.words import named_problem
 from tilewright.tuner.switches import is_on
 

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from slowness import Clock, slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
-from tilewright.tuner.pytorch.acceleration import accelerate as accelerating  # noqa: E402
+from tilewright.tuner.pytorch.acceleration import deciding  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement import judge, settling, timing  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within  # noqa: E402
@@ -184,12 +184,12 @@ def test_operators_that_there_is_no_time_for_are_left_as_they_are(monkeypatch):
     words = "limit_s=1e-09 was over before it was {}; others take longer"
     with pytest.warns(tw.AccelerationWarning, match=words.format("looked up")):
         assert not tw.accelerate(model(), X, **(QUICK | {"limit_s": 1e-9})).is_applied
-    monkeypatch.setattr(accelerating, "LOOKING", math.inf)
+    monkeypatch.setattr(deciding, "LOOKING", math.inf)
     result = tw.accelerate(model(), X, **(QUICK | {"limit_s": 1e-9}))
     assert not result.is_applied
     assert words.format("compared") in {one.reason for one in result.candidates}
     assert "3 operators were not compared within limit_s=1e-09; a longer one decides anew." in result.remarks
-    monkeypatch.setattr(accelerating, "LOOKING", 0.0)  # what was decided in that time is kept
+    monkeypatch.setattr(deciding, "LOOKING", 0.0)  # what was decided in that time is kept
     assert not tw.accelerate(model(), X, **(QUICK | {"limit_s": 1e-9})).is_applied
 
 

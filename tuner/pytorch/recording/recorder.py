@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tilewright.tuner.pytorch.operator_plans import layout_key
 from tilewright.tuner.pytorch.recording import report as record_report
 from tilewright.tuner.pytorch.recording.operators import REFUSALS, is_recorded, problem_of
 from tilewright.tuner.pytorch.recording.report import Recorded, RecordedCalls
+from tilewright.tuner.pytorch.tuned_call import layout_key
 
 
 class Recording(RecordedCalls):

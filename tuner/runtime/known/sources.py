@@ -27,6 +27,7 @@ from tilewright.tuner.runtime.errors import (
 )
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED, CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.known.predictions import Predict, Predictions
 from tilewright.tuner.runtime.known.service import SeenTimes, Service
 from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.runtime.launches.gpu import driver_words
@@ -35,11 +36,8 @@ from tilewright.tuner.runtime.words import family_words, problem_words, tune_com
 from tilewright.tuner.turns.contest import Contests, Verdict
 
 T = TypeVar("T")
-Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
 
 SERVICE_LIMIT_S = 2.0
-NO_GPU = (0, 0)
-"""The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
 
 
 class Sources:
@@ -69,15 +67,15 @@ class Sources:
         self._answers = answers or AnswerCache()
         self._service = Service(url, key, service_limit_s, self._answered) if url else None
         self._report_misses, self._only_tuned = report_misses, only_tuned
-        # Apart from the service's answers: a prediction of our own must not keep it from being asked.
-        limit = limit_bytes()  # what is predicted within one is not for programs without
-        folder = self._answers.folder / ("shipped" if limit is None else f"shipped-{limit}")
-        self._predictions = AnswerCache(folder) if shipped_records else None
         self._pinned = dict(pinned or {})
         self._pinned_matches: dict[Problem, str] = {}
         self._pinned_calls: dict[Problem, str] = {}
         self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
+        # Apart from the service's answers: a prediction of our own must not keep it from being asked.
+        limit = limit_bytes()  # what is predicted within one is not for programs without
+        folder = self._answers.folder / ("shipped" if limit is None else f"shipped-{limit}")
+        self._predictions = Predictions(folder if shipped_records else None, self._uses)
         self.contests = Contests()
         self._choices: dict[tuple[Problem, str], Choice] = {}
         self._looking: dict[tuple[Problem, str], ForkSafeLock] = {}
@@ -100,7 +98,7 @@ class Sources:
         if (problem, place.slug) in self._choices or problem in self._pinned or self._known(kernel, problem, place):
             return True
         is_asked = self._service is not None and self._bundle is None
-        return not is_asked and self._predicted_before(kernel, problem, place) is not None
+        return not is_asked and self._predictions.kept(kernel, problem, place) is not None
 
     def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> None:
         """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
@@ -126,36 +124,13 @@ class Sources:
     def predicted(
         self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None = None
     ) -> Choice | None:
-        """The prediction of shipped records, kept on disk, since it takes about a second; None where they have none."""
-        if self._predictions is None or place.limits.compute_capability == NO_GPU:
-            return None
-        known = self._predicted_before(kernel, problem, place)
-        if known is None:
-            from tilewright.tuner.runtime.known.shipped import shipped_answer  # noqa: PLC0415 - seldom needed
-
-            answer = (predict or shipped_answer)(kernel, problem, place)
-            if answer is None:
-                return None
-            self._predictions.put(problem, place, answer)
-            known = Choice.from_facts(answer, "shipped")
-        elif self._uses.is_withdrawn(kernel, problem, place, known):
-            return None
-        return replace(known, origin="shipped")
+        """The prediction of shipped records; None where they have none."""
+        return self._predictions.of(kernel, problem, place, predict)
 
     def predict_ahead(self, kernel: Kernel, problems: Sequence[Problem], place: TargetDevice) -> None:
         """Keeps what shipped records predict of these problems, several at once where there are cores for that."""
-        from tilewright.tuner.runtime.known.prediction_process import answers_at_once  # noqa: PLC0415 - seldom needed
-
-        if self._predictions is None or place.limits.compute_capability == NO_GPU:
-            return
         wanted = dict.fromkeys([*problems, *(_in_fp32(kernel, one) for one in problems)])
-        missing = [one for one in wanted if self._predicted_before(kernel, one, place) is None]
-        for problem, answer in answers_at_once(kernel, missing, place).items():
-            if answer is not None:
-                self._predictions.put(problem, place, answer)
-
-    def _predicted_before(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        return None if self._predictions is None else self._predictions.get(kernel, problem, place)
+        self._predictions.make(kernel, wanted, place)
 
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
         """The check of that choice at its first launch; None where none is needed."""
