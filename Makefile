@@ -23,7 +23,6 @@ SHAPE ?= m=256,n=100,k=784
 RECORDED ?= $(wildcard ../shared/data/recorded)
 REPEATS ?= 100
 SOAK_S ?= 120
-MAIN_JOB = benchmarks/results/h200/main_job.json
 
 .PHONY: $(shell awk -F: '/^[a-z-]+:/ { print $$1 }' Makefile)
 
@@ -113,10 +112,6 @@ chaos: ## Random faults over a running service, ten minutes and more; writes ben
 mutants: ## Nightly: faults planted in CUDA sources and in Python, and what notices them; writes docs/measuring/mutants.md (CHANGES=100, SEED=1)
 	@$(PREPARE) dev
 	@PYTHONPATH=tests "$(VENV)/bin/python" -m mutants --changes $(or $(CHANGES),100) --seed $(or $(SEED),1) --page docs/measuring/mutants.md
-
-bench-main-job: ## The main job through the API of a running `tilewright up`, on its GPU; writes benchmarks/results
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/main_job.py --out $(MAIN_JOB) --readme $(MAIN_JOB)
 
 bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside cuBLAS; writes benchmarks/results (RESUME=1)
 	@$(PREPARE) run

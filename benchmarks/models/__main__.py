@@ -7,13 +7,11 @@ Needs PyTorch and transformers. Kernels are tuned here first, which `tune_s` tel
 they are known already (TILEWRIGHT_URL, TILEWRIGHT_BUNDLE, answers on disk) or with --tune-seconds 0. Copies of the
 model, one of which `tw.accelerate` has, are then timed in interleaved rounds. TF32 is off in all of them. A row is
 written as soon as it is there, to models.json in the folder of the device. --compile-graph adds `reduce-overhead`,
-which is torch.compile with CUDA graphs; --compile-max, when all else is done, `max-autotune`, which has them too, for
-as long as it may take in seconds; --compile-ours lets accelerate have torch.compile, and times replacements under it in
-each mode but the slow one, unless it has taken that way itself. --goals runs the programs that
-have goals and the twelve that were drawn from population.json, with nothing tuned and PyTorch's ways as graphs too,
-each decided within --decide-seconds; `again_s` is what deciding takes once that is kept. --profile keeps each way's
-kernels. `accelerate_ms` are the times by which it decided. A run with --tune-seconds 0 keeps the `tuned_s` of the row
-that it takes the place of.
+which is torch.compile with CUDA graphs; --compile-ours lets accelerate have torch.compile, and times replacements
+under it in each mode, unless it has taken that way itself. --goals runs the programs that have goals and the twelve
+that were drawn from population.json, with nothing tuned and PyTorch's ways as graphs too, each decided within
+--decide-seconds; `again_s` is what deciding takes once that is kept. `accelerate_ms` are the times by which it decided.
+A run with --tune-seconds 0 keeps the `tuned_s` of the row that it takes the place of.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from typing import Any
 
 import torch
 from architectures import DRAWN, GOALS, MODELS, Architecture
-from profiled import profiled
 
 import tilewright.torch as tw
 from tilewright.tuner.devices.cuda.model import slug_of
@@ -47,8 +44,7 @@ from tilewright.tuner.pytorch.acceleration.judgement.timing import Contestant, p
 from tilewright.tuner.pytorch.acceleration.result import BOTH_GRAPH
 
 SEED = 0
-SLOW = "max-autotune"
-ROUNDS = 15
+ROUNDS, COMPILE_S = 15, 600.0
 Row = dict[str, Any]
 
 
@@ -61,8 +57,7 @@ def main() -> None:
     document = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": []}
     until, scratch = time.monotonic() + given.stop_after, tempfile.TemporaryDirectory()
     kept_results.folder = lambda: Path(scratch.name)  # another run's decision is not this one's
-    begun = [whatever_fails(name, given, until) for name in given.model or MODELS]
-    for row in up_to_pauses(begun, until):
+    for row in (row for name in given.model or MODELS for row in whatever_fails(name, given, until)):
         name = row["model"]
         before = next((one for one in document["rows"] if one["model"] == name), {})
         if not given.tune_seconds and "tuned_s" in before:
@@ -78,14 +73,7 @@ def as_text(rows: list[Row]) -> str:
     return '{"rows": [\n' + ",\n".join(f" {{\n{one}\n }}" for one in columns) + "\n]}\n"
 
 
-def up_to_pauses(begun: list[Iterator[Row | None]], until: float) -> Iterator[Row]:
-    """The rows of each up to None, then what is left of each, for as long as there is time."""
-    for one in [*begun, *begun]:
-        while time.monotonic() < until and (row := next(one, None)):
-            yield row
-
-
-def whatever_fails(name: str, given: argparse.Namespace, until: float) -> Iterator[Row | None]:
+def whatever_fails(name: str, given: argparse.Namespace, until: float) -> Iterator[Row]:
     """The row's states; one with the reason where the model is not built or does not run."""
     try:
         yield from rows(name, MODELS[name], given, until)
@@ -108,12 +96,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tune-seconds", type=float, default=5.0, help="of each problem without a result; 0: none")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--compile-max", type=float, default=0.0, metavar="SECONDS", help="how long it may compile")
     parser.add_argument("--compile-graph", action="store_true", help="time torch.compile with CUDA graphs too")
     parser.add_argument("--compile-ours", action="store_true", help="time replacements under torch.compile too")
-    parser.add_argument("--profile", action="store_true", help="keep the kernels of one call of each way")
     parser.add_argument("--stop-after", type=float, default=3600.0, metavar="SECONDS", help="then nothing new begins")
-    parser.add_argument("--tables", action="store_true", help="print what accelerate found for each operator")
     parser.add_argument("--goals", action="store_true", help="the programs that have goals, with nothing tuned")
     parser.add_argument("--decide-seconds", type=float, default=20.0, help="accelerate's limit_s")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DEVICE/models.json, as h200")
@@ -130,11 +115,10 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
 
 
-def rows(name: str, architecture: Architecture, given: argparse.Namespace, until: float) -> Iterator[Row | None]:
-    """The row with what is known so far: first without torch.compile, then with one more of its ways each time.
-
-    None comes ahead of the slow one.
-    """
+def rows(name: str, architecture: Architecture, given: argparse.Namespace, until: float) -> Iterator[Row]:
+    """The row with what is known so far: first without torch.compile, then with one more of its ways each time."""
+    if time.monotonic() >= until:
+        return
     torch.manual_seed(SEED)
     device = torch.device(given.device)
     with device:
@@ -151,21 +135,15 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
     begun, again = time.perf_counter(), copy.deepcopy(model)
     tw.accelerate(again, sample, **asked).undo()
     about["again_s"], again = time.perf_counter() - begun, None
-    if given.tables:
-        print(f"{name}: {about}\n{result}", flush=True)
     ways = {"eager_ms": model, **graph(model, sample), "ours_ms": ours}
-    is_profiled = given.profile and device.type == "cuda"
-    kernels = {way: profiled(partial(call, made)) for way, made in ways.items() if is_profiled}
     failed: dict[str, str] = {}
-    about |= {"failed": failed} | ({"kernels": kernels} if kernels else {})
+    about |= {"failed": failed}
     latest = row(name, architecture, given, timed(call, ways, given, device), result) | about
     yield latest
-    for way, which, mode, limit_s in compiled_ways(model, result, given):
-        if mode == SLOW:
-            yield None
+    for way, which, mode in compiled_ways(model, result, given):
         compiled_begun = time.perf_counter()
         try:
-            with within(max(1.0, min(limit_s, until - time.monotonic()))):
+            with within(max(1.0, min(COMPILE_S, until - time.monotonic()))):
                 made = torch.compile(which, mode=mode, dynamic=False)
                 call(made)
                 call(made)
@@ -176,8 +154,6 @@ def rows(name: str, architecture: Architecture, given: argparse.Namespace, until
             continue
         about |= {f"{way.removesuffix('_ms')}_s": time.perf_counter() - compiled_begun}
         ways[way] = made
-        if is_profiled:
-            kernels[way] = profiled(partial(call, made))
         latest = row(name, architecture, given, timed(call, ways, given, device), result) | about
         yield latest
 
@@ -197,21 +173,18 @@ def graph(model: torch.nn.Module, sample: Any) -> dict[str, Any]:
 
 def compiled_ways(
     model: torch.nn.Module, result: tw.Acceleration, given: argparse.Namespace
-) -> Iterator[tuple[str, torch.nn.Module, str | None, float]]:
-    """What torch.compile is to make, with its mode and the seconds that it may take: a column, of which model."""
-    modes: dict[str, tuple[str | None, float]] = {}
-    modes |= {} if given.no_compile else {"compile_ms": (None, 600.0)}
-    modes |= {"compile_graph_ms": ("reduce-overhead", 600.0)} if given.compile_graph else {}
+) -> Iterator[tuple[str, torch.nn.Module, str | None]]:
+    """What torch.compile is to make, with its mode: a column, of which model."""
+    modes: dict[str, str | None] = {} if given.no_compile else {"compile_ms": None}
+    modes |= {"compile_graph_ms": "reduce-overhead"} if given.compile_graph else {}
     ours = copy.deepcopy(model) if given.compile_ours and result.stands and result.way != BOTH_GRAPH else None
     if ours is not None:
         stands = [one.site.stand(compiled=True) for one in result.replaced]
         install(ours, stands, with_gradients=False)
-    for way, (mode, limit_s) in modes.items():
-        yield way, model, mode, limit_s
+    for way, mode in modes.items():
+        yield way, model, mode
         if ours is not None:
-            yield f"ours_{way}", ours, mode, limit_s
-    if given.compile_max:
-        yield "compile_max_ms", model, SLOW, given.compile_max
+            yield f"ours_{way}", ours, mode
 
 
 def timed(
@@ -233,7 +206,7 @@ def row(
     """The row, of medians; `replaced` tells what runs our kernels, `sites` all that could have."""
     ratio = statistics.ratio_interval(times["eager_ms"], times["ours_ms"])
     medians = {way: statistics.median(one) for way, one in times.items()}
-    columns = ("eager_ms", "graph_ms", "compile_ms", "compile_max_ms", "ours_ms", "ours_compile_ms")
+    columns = ("eager_ms", "graph_ms", "compile_ms", "ours_ms", "ours_compile_ms")
     theirs = {way: one for way, one in medians.items() if "ours" not in way}
     best = min(theirs, key=theirs.__getitem__)
     command = f"python benchmarks/models --model {name} --tune-seconds {given.tune_seconds:g} --rounds {given.rounds}"
@@ -241,7 +214,6 @@ def row(
         f"--{one.replace('_', '-')}" for one in ("no_compile", "compile_graph", "compile_ours") if vars(given)[one]
     ]
     flags += ["--goals", f"--decide-seconds {given.decide_seconds:g}"] if given.goals else []
-    flags += [f"--compile-max {given.compile_max:g}"] if given.compile_max else []
     words = [f"{way[:-3]} {one:.4g} (x {one / medians['ours_ms']:.2f})" for way, one in medians.items()]
     print(f"{name:<16}{'  '.join(words)}  {result.way}, {len(result.stands)} sites replaced", flush=True)
     return {

@@ -11,8 +11,8 @@ from tilewright.kernels.problem import Limits
 from tilewright.tuner.devices.device import DeviceModel, Environment
 
 H200 = Path(__file__).parents[2] / "benchmarks" / "results" / "h200"
-MAIN_JOB, KERNELS = H200 / "main_job.json", H200 / "kernels.json"
-EARLIER = H200 / "main_job_before_tensor_cores.json"
+KERNELS, DATA = H200 / "kernels.json", Path(__file__).parents[1] / "data"
+MAIN_JOB, EARLIER = DATA / "main_job.json", DATA / "main_job_before_tensor_cores.json"
 """The main job with both compilers, some hours before."""
 
 
@@ -50,7 +50,7 @@ class Settled:
 
 
 def settled_by_main_job(path: Path = MAIN_JOB) -> list[Settled]:
-    """What `make bench-main-job` wrote; the finalists are the trials that it kept."""
+    """Eight problems tuned through the API on an H200; the finalists are the trials that it kept."""
     found = []
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
         result, best, library = row["result"], row["best"], row["result"]["library"]
