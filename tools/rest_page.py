@@ -163,10 +163,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
     """A schema in a few words, with links to those that have a section."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        if name.startswith(PAGE):
-            name = name.removeprefix(PAGE).removesuffix("_")
-            return f"page of [{name}](#{name.lower()})"
-        return f"[{name}](#{name.lower()})"
+        shown = name.removeprefix(PAGE).removesuffix("_") if name.startswith(PAGE) else name
+        return f"{'' if shown == name else 'page of '}[{shown}](#{shown.lower()})"
     for union in ("anyOf", "oneOf", "allOf"):
         if union in schema:
             return " or ".join(dict.fromkeys(type_of(one) for one in schema[union]))

@@ -13,6 +13,7 @@ from tilewright.kernels.conv2d.shape import (
     fault,
     of_pixels,
     out_channels,
+    posed_by,
     product,
     shape_w,
     shape_x,
@@ -28,7 +29,6 @@ from tilewright.kernels.conv2d.tensor_variants import (
     TENSOR1XTF32,
     TENSOR3XTF32,
 )
-from tilewright.kernels.conv2d.views import posed_by
 from tilewright.kernels.gemm import declaration as gemm
 from tilewright.kernels.kernel import Kernel, Option, RelatedKernel, Tensor
 from tilewright.kernels.linear.reference import ACTIVATIONS

@@ -7,7 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF, ITEM_BYTES
-from tilewright.kernels.gemm.layout import OPTIONAL_AXES, row_divisors, shape_of, strides_of, takes_rows_or_batch
+from tilewright.kernels.gemm.layout import (
+    OPTIONAL_AXES,
+    posed_by,
+    row_divisors,
+    shape_of,
+    strides_of,
+    takes_rows_or_batch,
+)
 from tilewright.kernels.gemm.reference import gemm_reference, terms
 from tilewright.kernels.gemm.register_space import REGISTER
 from tilewright.kernels.gemm.streamed_half_sm90_space import STREAMED_HALF_SM90
@@ -22,7 +29,6 @@ from tilewright.kernels.gemm.tensor_half_turned_sm90_space import TENSOR_HALF_TU
 from tilewright.kernels.gemm.tensor_mma_space import TENSOR1XTF32, TENSOR3XTF32
 from tilewright.kernels.gemm.tensor_sliced_space import TENSOR3XTF32_SLICED
 from tilewright.kernels.gemm.tensor_sm90_space import TENSOR1XTF32_MULTICAST_SM90, TENSOR1XTF32_SM90, TENSOR3XTF32_SM90
-from tilewright.kernels.gemm.views import posed_by
 from tilewright.kernels.kernel import Kernel, Launch, Option, RelatedKernel, Scalar, Tensor, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.reference import ProductReference

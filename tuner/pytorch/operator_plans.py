@@ -15,7 +15,6 @@ from torch import Tensor
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.asked import Asked
-from tilewright.tuner.pytorch.decided_rows import of_decided_rows
 from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Tally, Use, runtime
 from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32
 from tilewright.tuner.pytorch.tuned_call import (
@@ -24,6 +23,7 @@ from tilewright.tuner.pytorch.tuned_call import (
     Posed,
     TunedCall,
     layout_key,
+    of_decided_rows,
     on_device_of,
     place_of,
 )

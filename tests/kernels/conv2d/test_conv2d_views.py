@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.conv2d.views import posed_by
+from tilewright.kernels.conv2d.shape import posed_by
 from tilewright.kernels.errors import InvalidLayoutError
 from tilewright.kernels.fields.axes import Layout
 
