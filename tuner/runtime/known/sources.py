@@ -98,7 +98,7 @@ class Sources:
     @property
     def has_named(self) -> bool:
         """Whether a bundle, a lock or the application names configurations: these run from the first call on."""
-        return self._bundle is not None or bool(self._pinned)
+        return self._bundle is not None or bool(self._pinned) or self.families.has_pinned
 
     def is_known(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> bool:
         """Whether `choose` asks no service and predicts nothing, which takes up to seconds."""
