@@ -117,6 +117,10 @@ bench-kernels: ## Tune every shape of benchmarks/suite.json and time it beside c
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/kernels.py $(if $(RESUME),--resume)
 
+bench-rate: ## Verified configurations per second; writes benchmarks/results
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/rate.py --out benchmarks/results/h200/rate.json
+
 bench-dispatch: ## What a launch costs the caller, beside PyCUDA's prepared call and torch.mm; writes benchmarks/results
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/dispatch.py --out benchmarks/results/h200/dispatch.json

@@ -128,6 +128,18 @@ def replays() -> str:
     return _table(heads, "lr" + "r" * len(MARKS), rows, [_source("search.json", document, "CPU")])
 
 
+def rates() -> str:
+    """Configurations a second, compiled anew and with cubins in the cache."""
+    document = _read("h200/rate.json")
+    rows = []
+    for row in document["rows"]:
+        cubins = "compiled" if row["compile_ms"] else "in the cache"
+        rows.append([cubins, str(row["configurations"]), str(row["verified"]), f"{row['per_second']:.1f}"])
+    source = {**document, "driver": document["rows"][0]["driver"]}
+    heads = ("cubins", "configurations", "verified", "a second")
+    return _table(heads, "lrrr", rows, [_source("h200/rate.json", source, "NVIDIA H200")])
+
+
 def service() -> str:
     """The service under load, each row with its goal."""
     document = _read("service.json")
@@ -216,5 +228,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "gated": gated,
     "first-day": first_day,
     "replays": replays,
+    "rates": rates,
     "service": service,
 }

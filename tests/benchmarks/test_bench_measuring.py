@@ -10,6 +10,30 @@ from pathlib import Path
 import pytest
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.tuner.devices.cpu.device import CpuDevice
+
+GEMM = catalogue().get("gemm")
+TINY = GEMM.problem({"m": 24, "n": 16, "k": 20})
+
+
+@pytest.fixture
+def rate(benchmark_module):
+    return benchmark_module("rate")
+
+
+@pytest.fixture
+def device():
+    device = CpuDevice()
+    yield device
+    device.close()
+
+
+def test_the_rate_counts_unique_verified_configurations(rate, device):
+    row = rate.ours(device, GEMM, TINY, GEMM.space(TINY, device.model.limits, ["naive"]), 4, seed=1)
+    assert (row["configurations"], row["unique"], row["verified"]) == (4, 4, 4)
+    assert row["outcomes"] == {"measured": 4}
+    assert row["per_second"] == pytest.approx(4 / row["wall_s"], rel=0.05)
+
 
 ROOT = Path(__file__).parents[2]
 
