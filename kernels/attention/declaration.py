@@ -76,11 +76,6 @@ def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
     return LANES.values[0] == c.LANES or p.shape["depth"] > 2 * c.LANES
 
 
-def tile_suits(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no tile of half the queries covers them."""
-    return TILE_Q.values[0] == c.TILE_Q or p.shape["queries"] > c.TILE_Q // 2
-
-
 def start_tiled(p: Problem, _d: Limits) -> dict[str, int]:
     """No more queries and threads of a query than there is work for."""
     queries, depth = min(p.shape["queries"], TILE_Q.default), p.shape["depth"]
@@ -106,7 +101,10 @@ TILED = Variant(
         Constraint("a block is whole warps", lambda c, _p, _d: c.LANES * c.TILE_Q % 32 == 0),
         Constraint("a query's numbers fit the registers", registers_suffice),
         Constraint("half the lanes would not do", lanes_work),
-        Constraint("no tile of half the size covers the queries", tile_suits),
+        Constraint(
+            "no tile of half the size covers the queries",
+            lambda c, p, _d: TILE_Q.values[0] == c.TILE_Q or p.shape["queries"] > c.TILE_Q // 2,
+        ),
     ),
     static_shared_bytes=shared_bytes_tiled,
     start=start_tiled,

@@ -44,11 +44,6 @@ def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
     return c.ROWS == 1 or p.shape["m"] > c.ROWS // 2
 
 
-def warps_work(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether half the warps would not compute the longer layer in one go."""
-    return c.WARPS == 1 or max(p.shape["h"], p.shape["n"]) > c.WARPS // 2 * c.OUTPUTS
-
-
 def is_small(p: Problem) -> bool:
     """Whether rows of inputs fit a warp's registers, and a row of results shared memory."""
     longest = max(p.shape["k"], p.shape["h"]) * p.item_bytes
@@ -70,7 +65,10 @@ ROWS = Variant(
         Constraint("every sum ends in a lane of its own", lambda c, _p, _d: c.ROWS * c.OUTPUTS <= WARP),
         Constraint("a layer reads vectors of at most 16 bytes", vector_is_used),
         Constraint("no block of half as many rows takes them all", rows_exist),
-        Constraint("half the warps would not do", warps_work),
+        Constraint(
+            "half the warps would not do",
+            lambda c, p, _d: c.WARPS == 1 or max(p.shape["h"], p.shape["n"]) > c.WARPS // 2 * c.OUTPUTS,
+        ),
         Constraint("registers suffice by estimate", registers_suffice),
     ),
     static_shared_bytes=lambda c, p: c.ROWS * (p.shape["h"] + p.shape["n"]) * p.item_bytes,

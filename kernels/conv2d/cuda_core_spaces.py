@@ -55,11 +55,6 @@ def vector_widths(c: Values, p: Problem) -> tuple[int, int]:
     return along_channels, c.VECTOR_WIDTH if ordered and depth % c.VECTOR_WIDTH == 0 else 1
 
 
-def vectors_fit(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether patches or filters divide into vectors; the source reads others element by element."""
-    return c.VECTOR_WIDTH == 1 or max(vector_widths(c, p)) > 1
-
-
 def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a step brings a vector or more of each operand to every thread."""
     tiles = zip((c.TILE_M, c.TILE_N), vector_widths(c, p), strict=True)
@@ -115,7 +110,10 @@ IMPLICIT_GEMM = Variant(
     parameters=gemm.WPT.parameters,
     constraints=tuple(
         {
-            "rows of A or B divide into vectors": Constraint("patches or filters divide into vectors", vectors_fit),
+            "rows of A or B divide into vectors": Constraint(
+                "patches or filters divide into vectors",
+                lambda c, p, _d: c.VECTOR_WIDTH == 1 or max(vector_widths(c, p)) > 1,
+            ),
             "every thread loads from both operands": Constraint(
                 "every thread loads patches and filters", every_thread_loads
             ),

@@ -113,11 +113,6 @@ def shared_bytes_wpt(c: Values, p: Problem) -> int:
     return 2 * c.TILE_K * (pitch_a + pitch_b) * p.item_bytes
 
 
-def rows_divide(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether vectors fit the rows of an operand at least; the source reads the other one element by element."""
-    return any(divisor % c.VECTOR_WIDTH == 0 for divisor in row_divisors(p)[:2])
-
-
 def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a step brings a vector or more of each operand to every thread."""
     widths = (c.VECTOR_WIDTH if divisor % c.VECTOR_WIDTH == 0 else 1 for divisor in row_divisors(p)[:2])
@@ -200,7 +195,10 @@ WPT = Variant(
     constraints=(
         Constraint("a block is whole warps", lambda c, _p, _d: threads_wpt(c) % 32 == 0),
         Constraint("a vector is at most 16 bytes", lambda c, p, _d: c.VECTOR_WIDTH * p.item_bytes <= VECTOR_BYTES),
-        Constraint("rows of A or B divide into vectors", rows_divide),
+        Constraint(
+            "rows of A or B divide into vectors",
+            lambda c, p, _d: any(divisor % c.VECTOR_WIDTH == 0 for divisor in row_divisors(p)[:2]),
+        ),
         Constraint("every thread loads from both operands", every_thread_loads),
         Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("the blocks asked for fit a multiprocessor", blocks_reside),

@@ -98,11 +98,6 @@ def ring_is_deep_enough(c: Values, p: Problem, _d: Limits) -> bool:
     return held >= 2 and held * stage_bytes(c, p) >= sums_bytes(c, p)
 
 
-def ring_is_shorter(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a bound on its length makes it shorter than what there is memory and use for."""
-    return c.DEPTH == MOST_DEPTH or most_stages(c, p) > c.DEPTH
-
-
 def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a thread can hold its sums, and the addresses of a step's products, beside other blocks."""
     sums = c.TILE_N // BLOCK_COLUMNS * rows(p) // 2
@@ -150,7 +145,9 @@ STREAMED_HALF_SM90 = hopper_variant(
     ),
     constraints=(
         Constraint("stages fit shared memory", ring_is_deep_enough),
-        Constraint("a bound makes the ring shorter", ring_is_shorter),
+        Constraint(
+            "a bound makes the ring shorter", lambda c, p, _d: c.DEPTH == MOST_DEPTH or most_stages(c, p) > c.DEPTH
+        ),
         Constraint("registers suffice by estimate", registers_suffice),
         Constraint("no tile of half the size covers the columns", tile_suits_problem),
         Constraint("a split gives more blocks work", split_is_of_use),

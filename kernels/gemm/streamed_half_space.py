@@ -44,16 +44,6 @@ def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     return steps + sums + OTHER_REGISTERS <= min(MOST_REGISTERS, REGISTERS // (32 * c.WARPS))
 
 
-def warps_have_steps(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether there are steps for all warps, and all that are under way."""
-    return max(4, ceil_div(p.shape["k"], STEP_K)) >= c.WARPS * c.UNROLL
-
-
-def columns_are_covered(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no block of fewer columns covers them."""
-    return c.ROWS == 1 or p.shape["n"] > FRAGMENT_LINES * (c.ROWS - 1)
-
-
 STREAMED_HALF = Variant(
     name="streamed_half",
     doc="bfloat16 and float16 for few rows of A: B is read once, directly into registers, for mma.sync.",
@@ -69,8 +59,11 @@ STREAMED_HALF = Variant(
     ),
     constraints=(
         Constraint("registers suffice by estimate", registers_suffice),
-        Constraint("warps have steps", warps_have_steps),
-        Constraint("no block of fewer columns covers them", columns_are_covered),
+        Constraint("warps have steps", lambda c, p, _d: max(4, ceil_div(p.shape["k"], STEP_K)) >= c.WARPS * c.UNROLL),
+        Constraint(
+            "no block of fewer columns covers them",
+            lambda c, p, _d: c.ROWS == 1 or p.shape["n"] > FRAGMENT_LINES * (c.ROWS - 1),
+        ),
     ),
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),

@@ -253,11 +253,6 @@ def _workspace_bytes(p: Problem) -> int:
     return known + sum(o.partial_bytes + o.packed_bytes(WIDE_PARTS) for o in both)
 
 
-def clusters_fill_rows(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether there are as many tiles along m as a cluster has blocks."""
-    return c.CLUSTER == 1 or p.shape["m"] > c.TILE_M
-
-
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether no smaller tile would cover n as well."""
     smaller = [tile for tile in TILE_N.values if tile < c.TILE_N]
@@ -359,7 +354,11 @@ TENSOR3XFP16_SM90 = hopper_variant(
     parameters=(BLOCKS, TILE_M, TILE_N, CLUSTER, SPLIT_K, PROMOTE_K, GROUP_M),
     constraints=(
         Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors, is_thrift=True),
-        Constraint("a cluster has rows for all its blocks", clusters_fill_rows, is_thrift=True),
+        Constraint(
+            "a cluster has rows for all its blocks",
+            lambda c, p, _d: c.CLUSTER == 1 or p.shape["m"] > c.TILE_M,
+            is_thrift=True,
+        ),
         Constraint("no smaller tile covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("sums are promoted often enough", promotes_often_enough),
         Constraint("sums are promoted no sooner", promotes_no_sooner, is_thrift=True),

@@ -139,11 +139,6 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     return asks and registers(c, p) <= admitted
 
 
-def product_exists(c: Values, _p: Problem, d: Limits) -> bool:
-    """Whether one instruction multiplies so many terms; before 9.0 it is always 4."""
-    return c.MMA_K == 4 or d.compute_capability >= (9, 0)
-
-
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether no tile of half the size would cover an axis as well."""
     return (
@@ -244,7 +239,9 @@ TENSOR_FP64 = Variant(
     ),
     constraints=(
         Constraint("a block is at most eight warps", block_is_of_use, is_thrift=True),
-        Constraint("one instruction multiplies MMA_K terms", product_exists),
+        Constraint(
+            "one instruction multiplies MMA_K terms", lambda c, _p, d: c.MMA_K == 4 or d.compute_capability >= (9, 0)
+        ),
         Constraint("registers suffice for the blocks asked for", registers_suffice),
         Constraint("no tile of half the size covers the axis", tile_suits_problem, is_thrift=True),
         Constraint("a step's copies are not too many", copies_are_few),

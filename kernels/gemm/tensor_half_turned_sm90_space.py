@@ -151,11 +151,6 @@ def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
     return held >= FEWEST_STAGES and (c.SPLIT_K == 1 or held * stage_bytes(c, p) >= c.TILE_M * c.TILE_N * 4)
 
 
-def cluster_is_allowed(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether a cluster has no more blocks than every device runs."""
-    return cluster(c) <= MOST_IN_CLUSTER
-
-
 def rows_are_shared_out(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether no smaller tile covers the rows with as many; few rows are worth small tiles."""
     m = p.shape["m"]
@@ -165,11 +160,6 @@ def rows_are_shared_out(c: Values, p: Problem, _d: Limits) -> bool:
         return m > c.TILE_M - BLOCK_N
     tiles = ceil_div(m, c.TILE_M)
     return ceil_div(ceil_div(m, tiles), GRAIN_M) * GRAIN_M == c.TILE_M
-
-
-def columns_suit(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no smaller tile covers the columns."""
-    return p.shape["n"] > c.TILE_N - BLOCK_N
 
 
 def cluster_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
@@ -227,9 +217,11 @@ TENSOR_HALF_TURNED_SM90 = hopper_variant(
     constraints=(
         Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors, is_thrift=True),
         Constraint("warpgroups hold the tile's sums", block_holds_tile),
-        Constraint("a cluster has at most 8 blocks", cluster_is_allowed),
+        Constraint("a cluster has at most 8 blocks", lambda c, _p, _d: cluster(c) <= MOST_IN_CLUSTER),
         Constraint("no smaller tile covers the rows as well", rows_are_shared_out, is_thrift=True),
-        Constraint("no smaller tile covers the columns", columns_suit, is_thrift=True),
+        Constraint(
+            "no smaller tile covers the columns", lambda c, p, _d: p.shape["n"] > c.TILE_N - BLOCK_N, is_thrift=True
+        ),
         Constraint("stages fit shared memory", stages_suffice),
         Constraint("a cluster's blocks have tiles to share operands", cluster_is_of_use, is_thrift=True),
         Constraint("two blocks of a multiprocessor have work", neighbours_have_work, is_thrift=True),

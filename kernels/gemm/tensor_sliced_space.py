@@ -50,11 +50,6 @@ def as_many_find_room(c: Values, p: Problem, d: Limits) -> bool:
     return ceil_div(mma.blocks(c, p), d.multiprocessors) == c.RESIDENT
 
 
-def slices_share_steps(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether a warp's part of a step is terms that it multiplies at a time."""
-    return c.SLICES == 1 or c.SLICES * c.PROMOTE_K <= c.TILE_K
-
-
 def warps_are_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
     """Whether they keep a multiprocessor's schedulers busy, and there are registers for those of a block."""
     enough = c.RESIDENT * mma.threads(c) >= FEWEST_THREADS and mma.threads(c) <= MOST_THREADS
@@ -159,7 +154,7 @@ TENSOR3XTF32_SLICED = replace(
     ),
     constraints=(
         Constraint("as many blocks find room as there are", as_many_find_room),
-        Constraint("slices share steps", slices_share_steps),
+        Constraint("slices share steps", lambda c, _p, _d: c.SLICES == 1 or c.SLICES * c.PROMOTE_K <= c.TILE_K),
         Constraint("there are warps for each scheduler", warps_are_of_use),
         Constraint("no tile of half the size covers the axis", mma.tile_suits_problem),
         Constraint("registers suffice for the blocks asked for", mma.registers_suffice),

@@ -159,11 +159,6 @@ def error_stays_within_bound(c: Values, p: Problem, _d: Limits) -> bool:
     return k_covers_error(p, c.SMALL_BF16)
 
 
-def lines_pair_up(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether those that write BF16 by itself have two lines each."""
-    return c.SMALL_BF16 != 1 or c.TILE_S >= 2 * 16
-
-
 def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether no tile of half the size would cover an axis as well."""
     shared, other = ("m", "n") if c.SHARED_A else ("n", "m")
@@ -262,7 +257,7 @@ CONSTRAINTS = (
     Constraint("blocks are as many as multiprocessors", blocks_are_multiprocessors),
     Constraint("registers hold the sums", registers_suffice),
     Constraint("the error stays within the bound", error_stays_within_bound),
-    Constraint("lines pair up for BF16", lines_pair_up),
+    Constraint("lines pair up for BF16", lambda c, _p, _d: c.SMALL_BF16 != 1 or c.TILE_S >= 2 * 16),
     Constraint("no tile of half the size covers the axis", tile_suits_problem),
     Constraint("blocks fill the device", device_is_filled),
     Constraint("splitting k serves the device", split_is_of_use),

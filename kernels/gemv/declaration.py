@@ -8,7 +8,7 @@ from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemv.reference import gemv_reference, terms
 from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart, takes_rows
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
-from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 from tilewright.kernels.variant import always
@@ -48,11 +48,6 @@ def columns_last(threads: int, elements: int, c: Values, p: Problem) -> bool:
     """Whether a row has work for all threads and all unrolled steps; one warp and one step are always allowed."""
     n = p.shape["n"]
     return (threads == 32 or threads * elements <= n) and (c.UNROLL == 1 or threads * elements * c.UNROLL <= n)
-
-
-def columns_last_vectorized(c: Values, p: Problem, _d: Limits) -> bool:
-    """`columns_last` for the variant that loads vectors."""
-    return columns_last(32 * c.WARPS_PER_ROW, c.VECTOR_WIDTH, c, p)
 
 
 # A name says what is counted: the same reasons hold in every variant.
@@ -118,7 +113,7 @@ VECTORIZED = Variant(
     ),
     constraints=(
         Constraint(ROWS_EXIST, lambda c, p, _d: rows_exist(c.ROWS_PER_BLOCK, p), is_thrift=True),
-        Constraint(COLUMNS_LAST, columns_last_vectorized),
+        Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(32 * c.WARPS_PER_ROW, c.VECTOR_WIDTH, c, p)),
         Constraint("eight elements in one load are of 2 bytes", lambda c, p, _d: c.VECTOR_WIDTH <= 4 or p.is_half),
     ),
     static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.sum_bytes,

@@ -103,11 +103,6 @@ def split_vector_suits(c: Values, p: Problem, _d: Limits) -> bool:
     return c.VECTOR_WIDTH == 1 and (p.shape["n"] * p.item_bytes % LOAD_BYTES != 0 or p.shape["n"] < 4 * WARP)
 
 
-def split_in_flight(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a thread's loads stay within what is of use."""
-    return c.ROWS * c.UNROLL * c.VECTOR_WIDTH * p.item_bytes <= MAX_BYTES_IN_FLIGHT
-
-
 def split_registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     """Loaded vectors of every row and of x, sums and edges."""
     return registers_suffice(
@@ -132,11 +127,6 @@ def rows_last(c: Values, p: Problem, _d: Limits) -> bool:
     return (c.ROWS - 1) * stride(c, p) < m and (teams(c) == 1 or teams(c) < 2 * m or c.BLOCK == SMALLEST_SPLIT_BLOCK)
 
 
-def split_of_use(c: Values, p: Problem, d: Limits) -> bool:
-    """A row is split among blocks once a block has it for itself, and blocks are scarce."""
-    return c.SPLIT == 1 or (teams(c) == 1 and split_is_of_use(row_blocks(c, p) * c.SPLIT, c, d))
-
-
 def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether a row that is split has a team alone, and counters have room, whatever the rows."""
     return c.SPLIT == 1 or (teams(c) == 1 and 4 * row_blocks(c, p) <= SHARED_COUNTER_BYTES)
@@ -158,11 +148,18 @@ SPLIT = Variant(
     constraints=(
         Constraint("a team fits a block", team_fits),
         Constraint("a load is 16 bytes, or an element where rows are not aligned", split_vector_suits),
-        Constraint("at most 128 bytes of a thread are in flight", split_in_flight),
+        Constraint(
+            "at most 128 bytes of a thread are in flight",
+            lambda c, p, _d: c.ROWS * c.UNROLL * c.VECTOR_WIDTH * p.item_bytes <= MAX_BYTES_IN_FLIGHT,
+        ),
         Constraint("no half of threads, steps and parts takes the row", row_lasts),
         Constraint("a team reads whole lines", team_reads_lines),
         Constraint("no half of the rows covers them", rows_last, is_thrift=True),
-        Constraint("splitting rows serves the device", split_of_use, is_thrift=True),
+        Constraint(
+            "splitting rows serves the device",
+            lambda c, p, d: c.SPLIT == 1 or (teams(c) == 1 and split_is_of_use(row_blocks(c, p) * c.SPLIT, c, d)),
+            is_thrift=True,
+        ),
         Constraint("registers suffice by estimate", split_registers_suffice),
     ),
     static_shared_bytes=split_shared_bytes,
@@ -202,11 +199,6 @@ def columns_workspace_bytes(c: Values, p: Problem) -> int:
     return workspace_bytes(c, p, column_blocks(c, p), c.COLUMN_THREADS * c.VECTOR_WIDTH)
 
 
-def columns_block_is_of_use(c: Values, _p: Problem, d: Limits) -> bool:
-    """Two warps at least, and no more threads than a block may have."""
-    return SMALLEST_COLUMNS_BLOCK <= columns_threads(c) <= d.max_threads_per_block
-
-
 def columns_vector_suits(c: Values, p: Problem, _d: Limits) -> bool:
     """Whole loads of 16 bytes where rows divide into them or the launch says whether they do, else single elements."""
     aligned = p.at_launch or p.shape["m"] * p.item_bytes % LOAD_BYTES == 0
@@ -221,26 +213,11 @@ def columns_in_flight(c: Values, p: Problem, d: Limits) -> bool:
     )
 
 
-def outputs_exist(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no block of half the width covers the outputs."""
-    return c.COLUMN_THREADS == 1 or 2 * p.shape["m"] > c.COLUMN_THREADS * c.VECTOR_WIDTH
-
-
-def warp_reads_lines(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a row's part is a warp wide, or a block has whole rows, which lie side by side."""
-    return c.COLUMN_THREADS >= WARP or p.shape["m"] <= c.COLUMN_THREADS * c.VECTOR_WIDTH
-
-
 def terms_last(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether half as many slices, steps or parts would not take all terms at once; two warps a block are always in."""
     slices = c.SLICES if columns_threads(c) > SMALLEST_COLUMNS_BLOCK else 1
     taken = slices * c.UNROLL * c.SPLIT
     return taken == 1 or taken < 2 * p.shape["n"]
-
-
-def columns_split_of_use(c: Values, p: Problem, d: Limits) -> bool:
-    """Terms are split among blocks while blocks are scarce."""
-    return split_is_of_use(column_blocks(c, p) * c.SPLIT, c, d)
 
 
 def columns_are_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
@@ -261,13 +238,28 @@ COLUMNS = Variant(
         powers_of_two("SPLIT", 1, 256, default=1, doc="blocks that share an output"),
     ),
     constraints=(
-        Constraint("a block has two warps at least", columns_block_is_of_use),
+        Constraint(
+            "a block has two warps at least",
+            lambda c, _p, d: SMALLEST_COLUMNS_BLOCK <= columns_threads(c) <= d.max_threads_per_block,
+        ),
         Constraint("a load is 16 bytes where rows are aligned", columns_vector_suits),
         Constraint("at most 128 bytes of a thread are in flight", columns_in_flight),
-        Constraint("no half of the width covers the outputs", outputs_exist, is_thrift=True),
-        Constraint("a warp reads whole lines", warp_reads_lines, is_thrift=True),
+        Constraint(
+            "no half of the width covers the outputs",
+            lambda c, p, _d: c.COLUMN_THREADS == 1 or 2 * p.shape["m"] > c.COLUMN_THREADS * c.VECTOR_WIDTH,
+            is_thrift=True,
+        ),
+        Constraint(
+            "a warp reads whole lines",
+            lambda c, p, _d: c.COLUMN_THREADS >= WARP or p.shape["m"] <= c.COLUMN_THREADS * c.VECTOR_WIDTH,
+            is_thrift=True,
+        ),
         Constraint("no half of slices, steps and parts takes the terms", terms_last),
-        Constraint("splitting terms serves the device", columns_split_of_use, is_thrift=True),
+        Constraint(
+            "splitting terms serves the device",
+            lambda c, p, d: split_is_of_use(column_blocks(c, p) * c.SPLIT, c, d),
+            is_thrift=True,
+        ),
     ),
     static_shared_bytes=columns_shared_bytes,
     workspace_bytes=columns_workspace_bytes,

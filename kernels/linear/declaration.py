@@ -29,7 +29,7 @@ from tilewright.kernels.linear.tensor_variants import (
     on_product,
     product,
 )
-from tilewright.kernels.problem import Limits, Problem
+from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 from tilewright.kernels.variant import always, no_workspace
@@ -77,11 +77,6 @@ def of_strided(constraint: Constraint) -> Constraint:
     return replace(constraint, holds=lambda c, p, d: constraint.holds(as_wpt(c), product(p), d))
 
 
-def loads_runs(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether a thread loads more than one neighbour from each operand: with one, nothing is strided."""
-    return min(c.TILE_M, c.TILE_N) * c.TILE_K > gemm.threads_wpt(c)
-
-
 TILED = replace(
     fused(gemm.TILED, "Square tiles in shared memory; each thread computes one element of Y."),
     workspace_bytes=no_workspace,
@@ -102,7 +97,10 @@ WPT_STRIDED = Variant(
     ),
     constraints=(
         *(of_strided(constraint) for constraint in gemm.WPT.constraints),
-        Constraint("every thread loads a run from both operands", loads_runs),
+        Constraint(
+            "every thread loads a run from both operands",
+            lambda c, _p, _d: min(c.TILE_M, c.TILE_N) * c.TILE_K > gemm.threads_wpt(c),
+        ),
     ),
     static_shared_bytes=on_product(gemm.shared_bytes_wpt),
     supports=lambda p: not p.is_half,

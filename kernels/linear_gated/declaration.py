@@ -193,11 +193,6 @@ def turned_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
     return replace(x, tensor="X"), replace(w, tensor="W", box=box), replace(y, tensor="Y")
 
 
-def turned_holds_pairs(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether a warpgroup has blocks of both matrices for the same columns of Y."""
-    return c.TILE_N // BLOCK_N % (2 * c.MULTIPLIERS) == 0
-
-
 TURNED_SM90 = replace(
     TENSOR_HALF_TURNED_SM90,
     doc="The product turned on Hopper: tiles suit any number of rows, with both sums in registers.",
@@ -208,7 +203,9 @@ TURNED_SM90 = replace(
             for constraint in TENSOR_HALF_TURNED_SM90.constraints
             if constraint.holds is not is_near_fastest
         ),
-        Constraint("a warpgroup has columns of both matrices", turned_holds_pairs),
+        Constraint(
+            "a warpgroup has columns of both matrices", lambda c, _p, _d: c.TILE_N // BLOCK_N % (2 * c.MULTIPLIERS) == 0
+        ),
         Constraint(
             "by estimate it takes little longer than the fastest",
             lambda c, p, d: is_near_fastest(c, product(p), d, PAIRED_WIDTHS),

@@ -58,11 +58,6 @@ def launch(c: Values, p: Problem) -> Launch:
     return Launch(grid, (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
-def shares_are_whole(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether all warps have the same number of steps, in whole cache lines."""
-    return any(own * c.SPLIT * c.WARPS_K == steps(p) for own in OWN_STEPS)
-
-
 def blocks_are_even(c: Values, p: Problem, d: Limits) -> bool:
     """Whether all blocks run at once, and multiprocessors have equal shares or a warp has only one fragment."""
     return shares_are_even(launch(c, p), FRAGMENT_ROWS * c.WARPS_N, c.ROUNDS, c.SPLIT, p, d)
@@ -108,7 +103,10 @@ def start(p: Problem, d: Limits) -> dict[str, int]:
 
 CONSTRAINTS = (
     Constraint("a block has 4 to 16 warps", lambda c, _p, _d: 4 <= c.WARPS_K * c.WARPS_N <= 16),
-    Constraint("all warps have as many whole lines", shares_are_whole),
+    Constraint(
+        "all warps have as many whole lines",
+        lambda c, p, _d: any(own * c.SPLIT * c.WARPS_K == steps(p) for own in OWN_STEPS),
+    ),
     Constraint("every stage under way has weights", lambda c, _p, _d: c.DEPTH == 2 or c.ROUNDS >= c.DEPTH),
     Constraint("registers suffice by estimate", registers_suffice),
     Constraint("blocks share the device evenly", blocks_are_even, is_thrift=True),

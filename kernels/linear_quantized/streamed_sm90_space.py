@@ -118,11 +118,6 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
     return columns(p) + OTHER_REGISTERS <= min(d.max_registers_per_thread, d.registers_per_multiprocessor // whole)
 
 
-def parts_have_steps(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether every warpgroup has a step or more."""
-    return c.SPLIT * c.PARTS == 1 or steps(p) >= c.SPLIT * c.PARTS
-
-
 def blocks_run_at_once(c: Values, p: Problem, d: Limits) -> bool:
     """Whether there are places for all blocks where they are more than tiles, and blocks for all places."""
     places = c.RESIDENT * d.multiprocessors
@@ -157,7 +152,9 @@ STREAMED_SM90 = hopper_variant(
             "a bound makes the ring shorter", lambda c, p, _d: c.DEPTH == MOST_DEPTH or most_stages(c, p) > c.DEPTH
         ),
         Constraint("registers suffice by estimate", registers_suffice),
-        Constraint("every warpgroup has steps", parts_have_steps),
+        Constraint(
+            "every warpgroup has steps", lambda c, p, _d: c.SPLIT * c.PARTS == 1 or steps(p) >= c.SPLIT * c.PARTS
+        ),
         Constraint("blocks run at once", blocks_run_at_once),
         Constraint("tiles have rows", lambda c, p, _d: c.BLOCKS == 1 or p.shape["n"] > tile_rows(c) // 2),
     ),

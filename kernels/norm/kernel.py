@@ -89,11 +89,6 @@ def vector_fits(c: Values, p: Problem, _d: Limits) -> bool:
     return p.shape["n"] % c.VECTOR_WIDTH == 0 and c.VECTOR_WIDTH * p.item_bytes <= VECTOR_BYTES
 
 
-def threads_work(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether half the threads would not get the row in one access."""
-    return c.THREADS_PER_ROW == 1 or p.shape["n"] > c.THREADS_PER_ROW // 2 * c.VECTOR_WIDTH
-
-
 def row_is_held(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a thread's part of the row fits its registers, by estimate."""
     available = min(d.max_registers_per_thread, d.registers_per_multiprocessor // threads_held(c))
@@ -132,7 +127,10 @@ HELD = Variant(
     constraints=(
         VECTOR_FITS,
         Constraint("a block is whole warps", lambda c, _p, _d: threads_held(c) % WARP == 0),
-        Constraint("half the threads would not do in one access", threads_work),
+        Constraint(
+            "half the threads would not do in one access",
+            lambda c, p, _d: c.THREADS_PER_ROW == 1 or p.shape["n"] > c.THREADS_PER_ROW // 2 * c.VECTOR_WIDTH,
+        ),
         Constraint("the row fits the threads' registers", row_is_held),
         Constraint("no block of half as many rows covers them", rows_exist, is_thrift=True),
     ),
