@@ -63,74 +63,32 @@ def _rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None, eps: float | No
     return RMS_NORM, (x, w, torch.finfo(x.dtype).eps if eps is None else eps)
 
 
-def _attention(  # noqa: PLR0917 - PyTorch's own
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
+def _attention(
+    *,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None = None,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    **_others: Any,
 ) -> Call:
     if dropout_p > 0.0:
         raise NoKernelError("the kernel has no dropout")
-    return ATTENTION, (q, k, v, mask, is_causal, scale, False)
+    return ATTENTION, (query, key, value, attn_bias if attn_mask is None else attn_mask, is_causal, scale, False)
 
 
-def _efficient_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    _compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Call:
-    return _attention(q, k, v, mask, dropout_p, is_causal, scale)
-
-
-def _flash_attention_for_cpu(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Call:
-    return _attention(q, k, v, attn_mask, dropout_p, is_causal, scale)
-
-
-def _flash_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    _return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Call:
-    return _attention(q, k, v, None, dropout_p, is_causal, scale)
-
-
-def _cudnn_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    _compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    _return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Call:
-    return _attention(q, k, v, mask, dropout_p, is_causal, scale)
-
+ATTENTIONS = frozenset(
+    {
+        aten._scaled_dot_product_efficient_attention,  # noqa: SLF001 - the names that PyTorch calls them by
+        aten._scaled_dot_product_flash_attention,  # noqa: SLF001
+        aten._scaled_dot_product_cudnn_attention,  # noqa: SLF001
+        aten._scaled_dot_product_flash_attention_for_cpu,  # noqa: SLF001
+    }
+)
+"""Backends of attention, whose arguments have the same names in different places."""
 
 CALLS: Mapping[Any, Callable[..., Call]] = {
     aten.mm: lambda a, b: (GEMM, (a, b, 1.0, ALLOWED)),
@@ -142,10 +100,6 @@ CALLS: Mapping[Any, Callable[..., Call]] = {
     aten.addmv: lambda _y, a, x, **_numbers: (GEMV, (a, x, 1.0)),
     aten.convolution: _convolution,
     aten.native_layer_norm: _layer_norm,
-    aten._scaled_dot_product_efficient_attention: _efficient_attention,  # noqa: SLF001 - as below
-    aten._scaled_dot_product_flash_attention: _flash_attention,  # noqa: SLF001 - as below
-    aten._scaled_dot_product_cudnn_attention: _cudnn_attention,  # noqa: SLF001 - as below
-    aten._scaled_dot_product_flash_attention_for_cpu: _flash_attention_for_cpu,  # noqa: SLF001 - as below
     aten._fused_rms_norm: _rms_norm,  # noqa: SLF001 - the name that PyTorch calls it by
     aten._softmax: lambda x, dim, _to_float: (SOFTMAX, (x, dim)),  # noqa: SLF001 - the name that PyTorch calls it by
 }
@@ -181,16 +135,19 @@ OTHERS: Mapping[str, str] = {
 def is_recorded(function: Any) -> bool:
     """Whether calls of this overload are recorded."""
     packet = function.overloadpacket
-    return packet in CALLS or function.namespace == "tilewright" or packet.__name__ in OTHERS
+    return packet in CALLS or packet in ATTENTIONS or function.namespace == "tilewright" or packet.__name__ in OTHERS
 
 
 def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Problem:
     """The problem that a call poses, as its arrays lie; raises NoKernelError, KernelError or TunerError for none."""
     packet = function.overloadpacket
     given: Sequence[Any]
+    declared = function._schema.arguments  # noqa: SLF001 - as in operator.py
     if function.namespace == "tilewright":
-        defaults = [one.default_value for one in function._schema.arguments[len(arguments) :]]  # noqa: SLF001 - as in operator.py
+        defaults = [one.default_value for one in declared[len(arguments) :]]
         operator, given = OPERATORS[packet.__name__], (*arguments, *defaults)
+    elif packet in ATTENTIONS:
+        operator, given = _attention(**dict(zip((one.name for one in declared), arguments, strict=False)), **named)
     elif packet in CALLS:
         operator, given = CALLS[packet](*arguments, **named)
     else:
