@@ -19,7 +19,7 @@ from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.operations.caller import THIS_MACHINE, Caller
 from tilewright.service.operations.jobs.events import JobEvent, events_after
 from tilewright.service.operations.jobs.jobs import job
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 MEDIA_TYPE = "text/event-stream"
 MAX_STREAMS = 100
@@ -156,8 +156,7 @@ def _first(job_id: UUID, after: int) -> tuple[list[JobEvent], bool]:
 
 
 def _next(job_id: UUID, after: int) -> list[JobEvent]:
-    with transaction() as session:
-        return events_after(session, job_id, after)
+    return committed(events_after)(job_id, after)
 
 
 def _encode(event: JobEvent) -> str:

@@ -88,20 +88,17 @@ class LocalConnection:
 
     def trials(self, job_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TrialAnswer]:
         """A page of a job's trials."""
-        with transaction() as session:
-            return jobs_calls.trials(session, job_id=job_id, limit=limit, cursor=cursor)
+        return committed(jobs_calls.trials)(job_id=job_id, limit=limit, cursor=cursor)
 
     def attention(self, chosen: AttentionFilter, *, limit: int = 50) -> AttentionPage:
         """The first page of what needs attention."""
         known = _requested(chosen)
-        with transaction() as session:
-            return attention_calls.attention(session, chosen, limit=limit, known=known)
+        return committed(attention_calls.attention)(chosen, limit=limit, known=known)
 
     def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
         """The jobs for the most worthwhile of it."""
         known = _requested(chosen)
-        with transaction() as session:
-            return attention_calls.tune_attention(session, request, chosen, top=top, known=known)
+        return committed(attention_calls.tune_attention)(request, chosen, top=top, known=known)
 
 
 def _requested(chosen: AttentionFilter) -> ComputedAnswers:

@@ -17,7 +17,7 @@ from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.demand.demand import TunedDemand
 from tilewright.service.operations.requests import DemandJobs
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 from tilewright.service.operations.views.attention import (
     AttentionFilter,
     AttentionPage,
@@ -64,12 +64,9 @@ def list_attention(request: Request, query: Annotated[AttentionQuery, Query()]) 
     """
     chosen = AttentionFilter(query.kind, query.kernel, query.device_model, query.least_slowdown)
     memory = request.app.state.best
-
-    def read(page: AttentionQuery) -> AttentionPage:
-        with transaction() as session:
-            return attention(session, chosen, limit=page.limit, cursor=page.cursor, known=memory)
-
-    return listed(request, query, read)
+    return listed(
+        request, query, lambda page: committed(attention)(chosen, limit=page.limit, cursor=page.cursor, known=memory)
+    )
 
 
 @router.post(

@@ -18,7 +18,7 @@ from tilewright.service.errors import InvalidRequestError, TooManyRequestsError
 from tilewright.service.operations.access import sessions
 from tilewright.service.operations.access.sessions import SignInProblem
 from tilewright.service.operations.requests import SessionRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(tags=["access"])
 
@@ -103,8 +103,7 @@ def _cookie(request: Request) -> dict[str, Any]:
 
 
 def _new_session(key: str) -> str | None:
-    with transaction() as session:
-        return sessions.open_session(session, key)
+    return committed(sessions.open_session)(key)
 
 
 async def _form(request: Request) -> dict[str, str]:

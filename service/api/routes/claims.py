@@ -16,7 +16,7 @@ from tilewright.service.operations.claims import claims
 from tilewright.service.operations.claims.claims import ClaimAnswer
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.requests import ClaimRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1/claims", tags=["best"])
 
@@ -68,16 +68,10 @@ def report_claim(request: ClaimRequest) -> Response:
 )
 def list_claims(request: Request, query: Annotated[ClaimQuery, Query()]) -> Page[ClaimAnswer] | Response:
     """Claims, newest first."""
-
-    def read(page: ClaimQuery) -> Page[ClaimAnswer]:
-        with transaction() as session:
-            return claims.claims(session, **page.model_dump(exclude={"format"}))
-
-    return listed(request, query, read)
+    return listed(request, query, lambda page: committed(claims.claims)(**page.model_dump(exclude={"format"})))
 
 
 @router.get("/{claim_id}", operation_id="get_claim", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_claim(claim_id: ClaimId) -> ClaimAnswer:
     """One claim, and what came of it."""
-    with transaction() as session:
-        return claims.claim_of(session, claim_id)
+    return committed(claims.claim_of)(claim_id)

@@ -18,7 +18,7 @@ from tilewright.service.operations.answers import Page
 from tilewright.service.operations.demand import demand
 from tilewright.service.operations.demand.demand import DemandAnswer, TunedDemand
 from tilewright.service.operations.requests import DemandJobs
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1", tags=["demand"])
 
@@ -44,12 +44,7 @@ def list_demand(request: Request, query: Annotated[ResultQuery, Query()]) -> Pag
 
     Counted in memory and written every two seconds; the latest are kept for each kernel and device model.
     """
-
-    def read(page: ResultQuery) -> Page[DemandAnswer]:
-        with transaction() as session:
-            return demand.demand(session, **page.model_dump(exclude={"format"}))
-
-    return listed(request, query, read)
+    return listed(request, query, lambda page: committed(demand.demand)(**page.model_dump(exclude={"format"})))
 
 
 @router.post(

@@ -14,7 +14,7 @@ from tilewright.service.api.problem_types import INVALID, NOT_FOUND, UNAVAILABLE
 from tilewright.service.operations import registry
 from tilewright.service.operations.answers import DeviceAnswer, DeviceModelAnswer, Page
 from tilewright.service.operations.fleet import fleet
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 
@@ -38,15 +38,13 @@ def list_devices(request: Request, query: Annotated[ListQuery, Query()]) -> Page
 @router.post("/devices/{uuid}/drain", operation_id="drain_device", responses=OF_ONE)
 def drain_device(uuid: DeviceId) -> DeviceAnswer:
     """Let the running job end and start no other until the device is resumed, even if its worker restarts."""
-    with transaction() as session:
-        return fleet.drain_device(session, uuid)
+    return committed(fleet.drain_device)(uuid)
 
 
 @router.post("/devices/{uuid}/resume", operation_id="resume_device", responses=OF_ONE)
 def resume_device(uuid: DeviceId) -> DeviceAnswer:
     """Let the device take jobs again."""
-    with transaction() as session:
-        return fleet.resume_device(session, uuid)
+    return committed(fleet.resume_device)(uuid)
 
 
 @router.get("/device-models", operation_id="list_device_models", responses=refuses(UNAVAILABLE))

@@ -20,7 +20,7 @@ from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.jobs.request import dry_run, request_job
 from tilewright.service.operations.requests import JobRequest, RetryRequest
 from tilewright.service.operations.studies import retries
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -92,19 +92,13 @@ def create_job(request: JobRequest, idempotency_key: IdempotencyKey = None) -> R
 )
 def list_jobs(request: Request, query: Annotated[JobQuery, Query()]) -> Page[JobAnswer] | Response:
     """Jobs, newest first."""
-
-    def read(page: JobQuery) -> Page[JobAnswer]:
-        with transaction() as session:
-            return jobs.jobs(session, **page.model_dump(exclude={"format"}))
-
-    return listed(request, query, read)
+    return listed(request, query, lambda page: committed(jobs.jobs)(**page.model_dump(exclude={"format"})))
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_job(job_id: JobId) -> JobAnswer:
     """One job as it stands."""
-    with transaction() as session:
-        return jobs.job(session, job_id)
+    return committed(jobs.job)(job_id)
 
 
 @router.get(
@@ -117,12 +111,9 @@ def list_job_trials(
     request: Request, job_id: JobId, query: Annotated[PageQuery, Query()]
 ) -> Page[TrialAnswer] | Response:
     """The job's trials, in the order in which they were recorded."""
-
-    def read(page: PageQuery) -> Page[TrialAnswer]:
-        with transaction() as session:
-            return jobs.trials(session, job_id=job_id, limit=page.limit, cursor=page.cursor)
-
-    return listed(request, query, read)
+    return listed(
+        request, query, lambda page: committed(jobs.trials)(job_id=job_id, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.get(
@@ -146,8 +137,7 @@ async def follow_job(request: Request, job_id: JobId, last_event_id: LastEventId
 )
 def retry_trials(job_id: JobId, wanted: RetryRequest) -> JobAnswer:
     """Try the failed trials of this job's study again, or one of any outcome but measured: a new job."""
-    with transaction() as session:
-        return retries.retry_trials(session, job_id, wanted.trial)
+    return committed(retries.retry_trials)(job_id, wanted.trial)
 
 
 @router.post(
@@ -155,5 +145,4 @@ def retry_trials(job_id: JobId, wanted: RetryRequest) -> JobAnswer:
 )
 def cancel_job(job_id: JobId) -> JobAnswer:
     """Stop the job after its running trial; a queued job stops at once."""
-    with transaction() as session:
-        return jobs.cancel_job(session, job_id)
+    return committed(jobs.cancel_job)(job_id)

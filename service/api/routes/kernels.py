@@ -13,7 +13,7 @@ from tilewright.service.errors import InvalidRequestError
 from tilewright.service.operations import catalog
 from tilewright.service.operations.answers import KernelAnswer, Page, SourceAnswer
 from tilewright.service.operations.parse import parse_options, parse_shape
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
@@ -28,25 +28,22 @@ def list_kernels() -> Page[KernelAnswer]:
 @router.get("/{kernel}", operation_id="get_kernel", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_kernel(kernel: KernelName) -> KernelAnswer:
     """Axes, dtypes, options, variants with their parameters and constraints."""
-    with transaction() as session:
-        return catalog.kernel(session, kernel)
+    return committed(catalog.kernel)(kernel)
 
 
 @router.get("/{kernel}/source", operation_id="get_source", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_source(kernel: KernelName, query: Annotated[SourceQuery, Query()]) -> SourceAnswer:
     """The exact source of a variant, and the macros for a problem and configuration; defaults where left out."""
     values = _parse_configuration(query.configuration)
-    with transaction() as session:
-        return catalog.source(
-            session,
-            kernel,
-            query.variant,
-            parse_shape(query.shape) if query.shape is not None else None,
-            query.dtype,
-            parse_options(query.options),
-            values=values,
-            source_hash=query.source_hash,
-        )
+    return committed(catalog.source)(
+        kernel,
+        query.variant,
+        parse_shape(query.shape) if query.shape is not None else None,
+        query.dtype,
+        parse_options(query.options),
+        values=values,
+        source_hash=query.source_hash,
+    )
 
 
 def _parse_configuration(text: str | None) -> dict[str, int]:

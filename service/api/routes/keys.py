@@ -17,7 +17,7 @@ from tilewright.service.operations.access.keys import KeyAnswer, NewKeyAnswer
 from tilewright.service.operations.access.sessions import OpenSession
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import KeyRequest, OwnerName, RotationRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
@@ -38,8 +38,7 @@ class AuditQuery(PageQuery):
 def create_key(request: KeyRequest, response: Response) -> NewKeyAnswer:
     """Create a key. Its token is in this answer and cannot be shown again."""
     response.headers["Cache-Control"] = "no-store"
-    with transaction() as session:
-        return keys.create_key(session, request)
+    return committed(keys.create_key)(request)
 
 
 @router.get("/keys", operation_id="list_keys", responses=refuses(UNAVAILABLE))
@@ -86,5 +85,4 @@ def end_session(session_id: SessionId, request: Request) -> None:
 @router.get("/audit", operation_id="list_audit_entries", responses=refuses(INVALID, UNAVAILABLE))
 def list_audit_entries(query: Annotated[AuditQuery, Query()]) -> Page[AuditAnswer]:
     """Changes with their authors, newest first."""
-    with transaction() as session:
-        return audit.entries(session, actor=query.actor, limit=query.limit, cursor=query.cursor)
+    return committed(audit.entries)(actor=query.actor, limit=query.limit, cursor=query.cursor)

@@ -12,7 +12,7 @@ from tilewright.service.operations.access import projects
 from tilewright.service.operations.access.projects import ProjectAnswer
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import ProjectName, ProjectQuotas, ProjectRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1/projects", tags=["access"])
 
@@ -29,12 +29,10 @@ def list_projects() -> Page[ProjectAnswer]:
 @router.post("", operation_id="create_project", status_code=201, responses=refuses(INVALID, CONFLICT, UNAVAILABLE))
 def create_project(request: ProjectRequest) -> ProjectAnswer:
     """Create a project; keys are then created in it."""
-    with transaction() as session:
-        return projects.create_project(session, request)
+    return committed(projects.create_project)(request)
 
 
 @router.patch("/{name}", operation_id="change_project", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def change_project(name: Name, quotas: ProjectQuotas) -> ProjectAnswer:
     """Change the quotas that are given; null takes one away. Open jobs stay."""
-    with transaction() as session:
-        return projects.change_quotas(session, name, quotas)
+    return committed(projects.change_quotas)(name, quotas)

@@ -18,7 +18,7 @@ from tilewright.service.operations.best.results import ResultAnswer, result, res
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.parse import parse_selection
 from tilewright.service.operations.requests import RetractionRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed
 
 router = APIRouter(prefix="/v1/results", tags=["best"])
 
@@ -53,19 +53,17 @@ class ResultsQuery(ResultQuery):
 def list_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Page[ResultAnswer] | Response:
     """The current best configurations as they were measured, newest first."""
     selection = parse_selection(query.select)
-
-    def read(page: ResultsQuery) -> Page[ResultAnswer]:
-        with transaction() as session:
-            return results(session, **page.model_dump(exclude={"format", "select"}), selection=selection)
-
-    return listed(request, query, read)
+    return listed(
+        request,
+        query,
+        lambda page: committed(results)(**page.model_dump(exclude={"format", "select"}), selection=selection),
+    )
 
 
 @router.get("/{result_id}", operation_id="get_result", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_result(result_id: ResultId) -> ResultAnswer:
     """One result, even if it was superseded or retracted."""
-    with transaction() as session:
-        return result(session, result_id)
+    return committed(result)(result_id)
 
 
 @router.post(
@@ -79,5 +77,4 @@ def retract_result(result_id: ResultId, request: RetractionRequest) -> ResultAns
     It needs the key whose job found it, or one of scope `admin`; others report a claim. Sent again, it changes nothing.
     A retracted result stays on record, and its trial is never published again.
     """
-    with transaction() as session:
-        return retractions.retract(session, result_id, request.reason)
+    return committed(retractions.retract)(result_id, request.reason)

@@ -18,7 +18,7 @@ from tilewright.service.operations.schedules import schedules
 from tilewright.service.operations.staleness import comparisons as staleness_comparisons
 from tilewright.service.operations.staleness.comparisons import ComparisonAnswer
 from tilewright.service.operations.staleness.verdict import Verdict
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -67,8 +67,7 @@ def list_schedules(request: Request, query: Annotated[ScheduleQuery, Query()]) -
 @router.get("/{schedule_id}", operation_id="get_schedule", responses=OF_ONE)
 def get_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
     """One schedule, its next five due times, and the outcome of the last one."""
-    with transaction() as session:
-        return schedules.schedule(session, schedule_id)
+    return committed(schedules.schedule)(schedule_id)
 
 
 @router.put(
@@ -78,8 +77,7 @@ def get_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
 )
 def change_schedule(schedule_id: ScheduleId, request: ScheduleRequest) -> ScheduleAnswer:
     """Replace the whole schedule. Its jobs go on unchanged, and no due time fires twice."""
-    with transaction() as session:
-        return schedules.change_schedule(session, schedule_id, request)
+    return committed(schedules.change_schedule)(schedule_id, request)
 
 
 @router.patch(
@@ -89,8 +87,7 @@ def change_schedule(schedule_id: ScheduleId, request: ScheduleRequest) -> Schedu
 )
 def edit_schedule(schedule_id: ScheduleId, changes: ScheduleChanges) -> ScheduleAnswer:
     """Change the given fields and keep the others. Lists and the budget are replaced as a whole."""
-    with transaction() as session:
-        return schedules.edit_schedule(session, schedule_id, changes)
+    return committed(schedules.edit_schedule)(schedule_id, changes)
 
 
 @router.delete("/{schedule_id}", operation_id="delete_schedule", status_code=204, responses=OF_ONE)
@@ -110,12 +107,9 @@ def list_schedule_fires(
     request: Request, schedule_id: ScheduleId, query: Annotated[PageQuery, Query()]
 ) -> Page[FireAnswer] | Response:
     """The outcome of each due time of the last seven days, newest first."""
-
-    def read(page: PageQuery) -> Page[FireAnswer]:
-        with transaction() as session:
-            return schedules.fires(session, schedule_id, limit=page.limit, cursor=page.cursor)
-
-    return listed(request, query, read)
+    return listed(
+        request, query, lambda page: committed(schedules.fires)(schedule_id, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.get(
@@ -128,28 +122,25 @@ def list_schedule_comparisons(
     request: Request, schedule_id: ScheduleId, query: Annotated[ComparisonQuery, Query()]
 ) -> Page[ComparisonAnswer] | Response:
     """The best before and after each of the schedule's jobs: better, same, worse or missing; newest first."""
-
-    def read(page: ComparisonQuery) -> Page[ComparisonAnswer]:
-        with transaction() as session:
-            return staleness_comparisons.comparisons(
-                session, schedule_id, verdict=page.verdict, limit=page.limit, cursor=page.cursor
-            )
-
-    return listed(request, query, read)
+    return listed(
+        request,
+        query,
+        lambda page: committed(staleness_comparisons.comparisons)(
+            schedule_id, verdict=page.verdict, limit=page.limit, cursor=page.cursor
+        ),
+    )
 
 
 @router.post("/{schedule_id}/pause", operation_id="pause_schedule", responses=OF_ONE)
 def pause_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
     """Pause the schedule. Open jobs go on."""
-    with transaction() as session:
-        return schedules.set_enabled(session, schedule_id, enabled=False)
+    return committed(schedules.set_enabled)(schedule_id, enabled=False)
 
 
 @router.post("/{schedule_id}/resume", operation_id="resume_schedule", responses=OF_ONE)
 def resume_schedule(schedule_id: ScheduleId) -> ScheduleAnswer:
     """Resume the schedule from the next due time on; due times during the pause are skipped."""
-    with transaction() as session:
-        return schedules.set_enabled(session, schedule_id, enabled=True)
+    return committed(schedules.set_enabled)(schedule_id, enabled=True)
 
 
 @router.post(

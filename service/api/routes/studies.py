@@ -16,7 +16,7 @@ from tilewright.service.operations.jobs import jobs
 from tilewright.service.operations.pages import MAX_ROW_ID
 from tilewright.service.operations.requests import NoteRequest
 from tilewright.service.operations.studies import studies
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 from tilewright.service.operations.views import notes
 from tilewright.service.operations.views.notes import NoteAnswer
 
@@ -28,19 +28,13 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
 )
 def list_studies(request: Request, query: Annotated[ResultQuery, Query()]) -> Page[StudyAnswer] | Response:
     """Studies, newest first."""
-
-    def read(page: ResultQuery) -> Page[StudyAnswer]:
-        with transaction() as session:
-            return studies.studies(session, **page.model_dump(exclude={"format"}))
-
-    return listed(request, query, read)
+    return listed(request, query, lambda page: committed(studies.studies)(**page.model_dump(exclude={"format"})))
 
 
 @router.get("/{study_id}", operation_id="get_study", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_study(study_id: StudyId) -> StudyAnswer:
     """One study and the outcomes of its trials."""
-    with transaction() as session:
-        return studies.study(session, study_id)
+    return committed(studies.study)(study_id)
 
 
 @router.get(
@@ -53,12 +47,9 @@ def list_study_trials(
     request: Request, study_id: StudyId, query: Annotated[PageQuery, Query()]
 ) -> Page[TrialAnswer] | Response:
     """The study's trials, in the order in which they were recorded."""
-
-    def read(page: PageQuery) -> Page[TrialAnswer]:
-        with transaction() as session:
-            return jobs.trials(session, study_id=study_id, limit=page.limit, cursor=page.cursor)
-
-    return listed(request, query, read)
+    return listed(
+        request, query, lambda page: committed(jobs.trials)(study_id=study_id, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.get("/{study_id}/notes", operation_id="list_notes", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
@@ -76,8 +67,7 @@ def list_notes(study_id: StudyId) -> Page[NoteAnswer]:
 )
 def add_note(study_id: StudyId, request: NoteRequest) -> NoteAnswer:
     """Write a note on a study, which may acknowledge that its best has regressed."""
-    with transaction() as session:
-        return notes.add_note(session, study_id, request)
+    return committed(notes.add_note)(study_id, request)
 
 
 @router.delete(

@@ -11,7 +11,7 @@ from tilewright.service.api.problem_types import BY_ERROR, INVALID, NOT_FOUND, U
 from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import ViewName, ViewRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 from tilewright.service.operations.views import notes
 from tilewright.service.operations.views.notes import ViewAnswer
 
@@ -28,8 +28,7 @@ def list_views() -> Page[ViewAnswer]:
 @router.post("", operation_id="save_view", responses=refuses(INVALID, BY_ERROR[CeilingError], UNAVAILABLE))
 def save_view(request: ViewRequest) -> ViewAnswer:
     """Save an address of the dashboard under a name, in place of the one that had it."""
-    with transaction() as session:
-        return notes.save_view(session, request)
+    return committed(notes.save_view)(request)
 
 
 @router.delete(

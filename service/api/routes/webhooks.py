@@ -13,7 +13,7 @@ from tilewright.service.api.problem_types import BY_ERROR, CONFLICT, INVALID, NO
 from tilewright.service.errors import CeilingError
 from tilewright.service.operations.answers import Page
 from tilewright.service.operations.requests import KeyName, WebhookRequest
-from tilewright.service.operations.transaction import transaction
+from tilewright.service.operations.transaction import committed, transaction
 from tilewright.service.operations.webhooks import webhooks
 from tilewright.service.operations.webhooks.webhooks import DeliveryAnswer, NewWebhookAnswer, WebhookAnswer
 
@@ -33,8 +33,7 @@ OF_ONE = refuses(INVALID, NOT_FOUND, UNAVAILABLE)
 def create_webhook(request: WebhookRequest, response: Response) -> NewWebhookAnswer:
     """Send a signed POST to an address when a job ends. The secret is in this answer and cannot be shown again."""
     response.headers["Cache-Control"] = "no-store"
-    with transaction() as session:
-        return webhooks.create_webhook(session, request)
+    return committed(webhooks.create_webhook)(request)
 
 
 @router.get("", operation_id="list_webhooks", responses=refuses(UNAVAILABLE))
@@ -54,12 +53,10 @@ def delete_webhook(name: Name) -> None:
 @router.get("/{name}/deliveries", operation_id="list_deliveries", responses=OF_ONE)
 def list_deliveries(name: Name, query: Annotated[PageQuery, Query()]) -> Page[DeliveryAnswer]:
     """The webhook's messages of the last 30 days, newest first."""
-    with transaction() as session:
-        return webhooks.deliveries(session, name, limit=query.limit, cursor=query.cursor)
+    return committed(webhooks.deliveries)(name, limit=query.limit, cursor=query.cursor)
 
 
 @router.post("/{name}/deliveries/{delivery_id}/retry", operation_id="retry_delivery", responses=OF_ONE)
 def retry_delivery(name: Name, delivery_id: DeliveryId) -> DeliveryAnswer:
     """Send the message again now, even if it was delivered or given up."""
-    with transaction() as session:
-        return webhooks.redeliver(session, name, delivery_id)
+    return committed(webhooks.redeliver)(name, delivery_id)

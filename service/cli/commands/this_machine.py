@@ -168,11 +168,10 @@ def _prune_samples(older_than: timedelta, *, dry_run: bool) -> dict[str, int]:
 
 def _prune_entries(older_than: timedelta, *, dry_run: bool) -> int:
     from tilewright.service.operations.fleet import retention
-    from tilewright.service.operations.transaction import transaction
+    from tilewright.service.operations.transaction import committed, transaction
 
     if dry_run:
-        with transaction() as session:
-            return retention.count_entries(session, older_than)
+        return committed(retention.count_entries)(older_than)
     gone, deleted = 0, 1
     while deleted:
         with transaction() as session:
