@@ -27,8 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from documents.file import now, write
-from predictions.first_day import FirstDay
-from predictions.first_day_table import summary
+from predictions.first_day import FirstDay, summary
 from predictions.records import described, ship
 from predictions.rows import Run, State
 from predictions.shapes import LARGEST, SEED, SMALLEST, Shape, model_layers, random_layers, random_shapes

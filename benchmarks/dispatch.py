@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import pycuda.driver as drv
 import pycuda.gpuarray
-from documents.file import now, write
-from documents.rounds import in_turns
+from documents.file import in_turns, now, write
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.compile.compilation import Compilation, arch_of

@@ -1,12 +1,12 @@
-"""The JSON files that benchmarks write, and shapes as their command lines name them."""
+"""The JSON files that benchmarks write, shapes as their command lines name them, and interleaved rounds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
@@ -58,3 +58,20 @@ def now() -> str:
 def problem_of(kernel: Kernel, sizes: str) -> Problem:
     """The kernel's problem for `4096x4096x512`: sizes in the order of its axes."""
     return kernel.problem(dict(zip(kernel.axes, map(int, sizes.split("x")), strict=True)))
+
+
+T = TypeVar("T")
+Sample = TypeVar("Sample")
+
+
+def in_turns(
+    contestants: Mapping[str, T], count: int, sample: Callable[[T], Sample], warm_up: int = 1
+) -> dict[str, list[Sample]]:
+    """A sample a round of each contestant; each round begins with another one, and the first rounds are left out."""
+    samples: dict[str, list[Sample]] = {name: [] for name in contestants}
+    names = list(contestants)
+    for number in range(warm_up + count):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            samples[name].append(sample(contestants[name]))
+    return {name: one[warm_up:] for name, one in samples.items()}

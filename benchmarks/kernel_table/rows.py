@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from documents.rounds import in_turns
+from documents.file import in_turns
 from kernel_table.suite import Entry, source_hash
 
 from tilewright.kernels.space import Configuration

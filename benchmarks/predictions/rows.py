@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from documents.file import write
-from documents.rounds import in_turns
+from documents.file import in_turns, write
 from predictions.shapes import SEED, Shape
 
 from tilewright.kernels.kernel import Kernel

@@ -57,7 +57,7 @@ def test_layers_have_a_row_a_token_and_most_are_aligned(shapes_of):
 
 
 def test_choices_as_they_were_answered_are_judged_and_those_without_a_time_counted(benchmark_module):
-    table = benchmark_module("predictions.first_day_table")
+    table = benchmark_module("predictions.first_day")
     wide, narrow = ({"variant": "tiled", "TILE_WIDTH": width} for width in (32, 8))
     rows = [
         {
