@@ -18,15 +18,10 @@ from tilewright.tuner.runtime.any_size.table_sources import TableSources
 from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
 from tilewright.tuner.runtime.choice import NAMED, Choice, TargetDevice, default_choice, is_admitted
-from tilewright.tuner.runtime.errors import (
-    LaunchError,
-    ServiceWarning,
-    UntunedError,
-    UntunedWarning,
-    warn,
-)
+from tilewright.tuner.runtime.errors import LaunchError, ServiceWarning, UntunedError, UntunedWarning, warn
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED, CheckedUse, Finding, FirstUse, FirstUses
 from tilewright.tuner.runtime.known.answers import AnswerCache
+from tilewright.tuner.runtime.known.pinned import Pinned
 from tilewright.tuner.runtime.known.predictions import Predict, Predictions
 from tilewright.tuner.runtime.known.service import SeenTimes, Service
 from tilewright.tuner.runtime.launches.devices import place_of
@@ -67,9 +62,7 @@ class Sources:
         self._answers = answers or AnswerCache()
         self._service = Service(url, key, service_limit_s, self._answered) if url else None
         self._report_misses, self._only_tuned = report_misses, only_tuned
-        self._pinned = dict(pinned or {})
-        self._pinned_matches: dict[Problem, str] = {}
-        self._pinned_calls: dict[Problem, str] = {}
+        self._pinned = Pinned(pinned or {})
         self.tables = TableFolder(self._answers.folder.parent / "tables")
         self._uses = FirstUses(self.withdrawn, is_on=check_first_use)
         # Apart from the service's answers: a prediction of our own must not keep it from being asked.
@@ -117,9 +110,8 @@ class Sources:
         """The configuration for a problem on a device model; looked for once, and warned of once."""
         key = problem, place.slug
         with self._lock:
-            looking = self._looking.setdefault(
-                key, ForkSafeLock()
-            )  # for one problem nobody waits until another is found
+            # One lock a problem: nobody waits until another problem's is found.
+            looking = self._looking.setdefault(key, ForkSafeLock())
         with looking:
             choice = self._choices.get(key)
             if choice is None or self._uses.is_withdrawn(kernel, problem, place, choice):
@@ -189,11 +181,7 @@ class Sources:
         first use, and other sources are asked where they are wrong. `calls`: the library's, launched in their place.
         """
         with self._lock:
-            self._pinned |= configurations
-            kept = {problem: call for problem, call in self._pinned_calls.items() if problem not in configurations}
-            self._pinned_calls = kept | dict(calls or {})
-            gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
-            self._pinned_matches = gone | dict(matches or {})
+            self._pinned.add(configurations, matches or {}, calls or {})
             self._forget(configurations)
 
     @property
@@ -239,7 +227,7 @@ class Sources:
     def _known_for_all(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
         """The choice that is pinned, in the bundle, on disk, or predicted; no service is asked."""
         if problem in self._pinned:
-            return _pinned(kernel, problem, place, self._pinned[problem])
+            return Choice(self._pinned.configuration(kernel, problem, place), "pinned")
         if not problem.at_launch:
             choice = self._known(kernel, problem, place)
             is_of_one_size = choice is not None and choice.match in {"exact", "range"}
@@ -254,13 +242,9 @@ class Sources:
 
     def _chosen(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice:
         if problem in self._pinned:
-            pinned, match = _pinned(kernel, problem, place, self._pinned[problem]), self._pinned_matches.get(problem)
-            if problem in self._pinned_calls:
-                pinned = replace(pinned, library_faster=True, library_name=self._pinned_calls[problem])
-            if match is None:
+            pinned = self._pinned.choice(kernel, problem, place)
+            if self._pinned.is_verified(problem) or not self._uses.is_withdrawn(kernel, problem, place, pinned):
                 return pinned
-            if not self._uses.is_withdrawn(kernel, problem, place, pinned):
-                return replace(pinned, match=match)
         choice = self._known(kernel, problem, place)
         if choice is None and self._service and self._bundle is None:
             choice = self._asked(kernel, problem, place) or self._known(kernel, problem, place, even_old=True)
@@ -271,10 +255,8 @@ class Sources:
             choice = found or self._of_fp32(kernel, problem, place, predict) or choice
         if choice is not None and choice.match != "default":
             return choice
-        missing, remedy = (
-            f"no result for {problem_words(kernel, problem)} on {place.slug}",
-            tune_command(kernel, problem, place),
-        )
+        missing = f"no result for {problem_words(kernel, problem)} on {place.slug}"
+        remedy = tune_command(kernel, problem, place)
         if self._only_tuned:
             raise UntunedError(f"{missing}. Tune it: {remedy}")
         choice = choice or self._default(kernel, problem, place)  # raises without one: no warning then
@@ -344,9 +326,3 @@ def _in_fp32(kernel: Kernel, problem: Problem) -> Problem:
         return problem
     exact = kernel.problem(problem.stated_shape, problem.dtype, {**problem.options, "accuracy": "fp32"})
     return kernel.with_size_at_launch(exact, problem.at_launch) if problem.at_launch else exact
-
-
-def _pinned(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> Choice:
-    if not is_admitted(kernel, problem, replace(place, most_workspace_bytes=None), configuration):
-        raise LaunchError(f"pinned: {configuration} is not in the search space of {problem} on {place.slug}")
-    return Choice(configuration, "pinned")
