@@ -31,7 +31,7 @@ KERNELS = {
     "softmax": "softmax_two_pass",
     "rms_norm": "rms_norm_fwd",
     "sum": "sum_kernel",
-    "matmul": "matmul",
+    "bmm": "bmm",
 }
 HELION = {
     "HELION_AUTOTUNE_CACHE": "RemoteAutotuneCache",
@@ -59,7 +59,7 @@ def posed(name: str) -> tuple[tuple[Any, ...], Callable[..., Any]]:
         return (x, weight), lambda x, weight: torch.nn.functional.rms_norm(x, (4096,), weight, 1e-5)
     if name == "sum":
         return (drawn(5120, 2560, dtype=torch.float32),), lambda x: x.sum(-1)
-    return (drawn(1024, 1024), drawn(1024, 1024)), torch.matmul
+    return (drawn(16, 512, 768), drawn(16, 768, 1024)), torch.bmm
 
 
 def launch(name: str) -> Row:
