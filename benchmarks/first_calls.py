@@ -53,8 +53,8 @@ def main() -> None:
             rows += (made := measured(layers, arguments.tune))
             for name in ["ratio", "tuned_ratio"] if arguments.tune else ["ratio"]:
                 ratios = [row[name] for row in made]
-                mean, least = statistics.geometric_mean(ratios), min(ratios)
-                print(f"{dtype} {name}: {mean:.3f} in the geometric mean, {least:.3f} at least")
+                mean = statistics.geometric_mean(ratios)
+                print(f"{dtype} {name}: {mean:.3f} in the geometric mean, {min(ratios):.3f} at least")
     if arguments.out:
         command = f"python benchmarks/first_calls.py --count {arguments.count} --seed {arguments.seed}"
         command += f" --tune {arguments.tune:g}" if arguments.tune else ""

@@ -138,6 +138,7 @@ def _create_claims() -> None:
         sa.Column("found", sa.String()),
         sa.Column("created_at", TIME, server_default=NOW, nullable=False),
         sa.Column("settled_at", TIME),
+        sa.Column("seen_ms", JSONB()),
         sa.CheckConstraint("state IN ('open', 'confirmed', 'refuted')", name="state"),
     )
     for columns in (["job_id"], ["created_at"], ["problem_id", "device_model_id"]):

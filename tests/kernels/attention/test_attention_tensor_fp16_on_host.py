@@ -1,4 +1,4 @@
-"""attention's tensor_fp16_sm90.cu on the host, Hopper's instructions emulated: layouts, edges, masks, unfit tiles."""
+"""attention's sources for Hopper on the host, its instructions emulated: layouts, edges, masks, unfit tiles."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,15 @@ from contracts.host_compiler import needs_cpp_library
 from contracts.variant import H200, needs_nvrtc
 
 from tilewright.kernels.attention.declaration import KERNEL
+from tilewright.kernels.attention.resident_fp16_sm90_space import RESIDENT3XFP16_SM90
 from tilewright.kernels.attention.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.loop.verify import compare
 
-DEFAULT = {p.name: p.default for p in TENSOR3XFP16_SM90.parameters}
+VARIANTS = {"": TENSOR3XFP16_SM90, "resident": RESIDENT3XFP16_SM90}
 EXHAUSTIVE = pytest.mark.exhaustive
-KINDS = ("normal", "uniform", "lines", "dominant", "columns", "scaled", "odd")
+KINDS = ("normal", "uniform", "lines", "dominant", "columns", "scaled", "odd", "odd scores")
 
 
 def problem_of(batch, heads, queries, keys, depth, mask="none", **axes):
@@ -38,7 +39,7 @@ def drawn(problem, kind):
             x[generator.random(shape) < 0.3] = -np.inf
             x[0, 0, 0] = -np.inf  # no key counts
             x[-1, -1, -1] = np.finfo(np.float32).min
-        if kind == "odd":
+        if kind == "odd" or (kind == "odd scores" and tensor.name != "V"):
             spoil(x, tensor.name)
         arrays[tensor.name] = layout.placed(x.astype(np.float32))
     arrays["O"][...] = np.nan
@@ -66,10 +67,16 @@ def spoil(x, name):
         x[0, -1, -2, 2], x[0, 0, 1] = np.nan, 1e30
 
 
+def configured(variant="", **values):
+    """A configuration with these values, and else the defaults."""
+    one = VARIANTS[variant]
+    return Configuration.of(one.name, {p.name: p.default for p in one.parameters} | values)
+
+
 def assert_right(problem, folder, kinds, scale=0.125, **values):
     """One configuration on arrays of these kinds."""
     needs_cpp_library()
-    configuration = Configuration.of(TENSOR3XFP16_SM90.name, DEFAULT | values)
+    configuration = configured(**values)
     on_host = attention_on_host(KERNEL, problem, configuration, folder)
     for kind in kinds:
         arrays = drawn(problem, kind)
@@ -84,7 +91,7 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
     [
         (problem_of(1, 2, 70, 150, 64), {"TILE_KEYS": 64}, KINDS),
         (problem_of(2, 4, 150, 140, 128, "causal", kv_heads=2), {"TILE_KEYS": 48}, ("normal", "lines")),
-        (problem_of(1, 2, 40, 90, 40, "additive"), {"TILE_KEYS": 80}, ("normal", "scaled")),
+        (problem_of(1, 2, 40, 90, 40, "additive"), {"TILE_KEYS": 80}, ("normal", "scaled", "odd scores")),
         pytest.param(problem_of(1, 2, 33, 197, 72, inside=True), {"TILE_KEYS": 112}, KINDS, marks=EXHAUSTIVE),
         pytest.param(
             problem_of(
@@ -106,6 +113,28 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
         (problem_of(1, 3, 300, 130, 64, "causal"), {"HEADS_TOGETHER": 1024, "BLOCKS": 4}, ("normal", "lines")),
         pytest.param(problem_of(1, 1, 9, 33, 8, "causal"), {"TILE_KEYS": 48}, ("normal", "scaled"), marks=EXHAUSTIVE),
         pytest.param(problem_of(1, 1, 1, 1, 32), {"TILE_KEYS": 32}, ("normal",), marks=EXHAUSTIVE),
+        (problem_of(1, 2, 70, 150, 64), {"variant": "resident"}, KINDS),
+        (problem_of(1, 5, 197, 197, 64), {"variant": "resident", "TILE_KEYS": 112, "BLOCKS": 2}, ("normal", "lines")),
+        (
+            problem_of(2, 4, 150, 90, 128, "causal", kv_heads=2),
+            {"variant": "resident", "TILE_KEYS": 48},
+            ("normal", "lines"),
+        ),
+        pytest.param(
+            problem_of(2, 2, 40, 90, 40, "additive", inside=True),
+            {"variant": "resident", "TILE_KEYS": 80},
+            ("normal", "odd scores"),
+            marks=EXHAUSTIVE,
+        ),
+        pytest.param(
+            problem_of(1, 2, 200, 131, 64, "causal", row_k=67, row_v=69),
+            {"variant": "resident", "MULTIPLIERS": 3},
+            ("normal", "lines", "scaled"),
+            marks=EXHAUSTIVE,
+        ),
+        pytest.param(
+            problem_of(1, 1, 1, 1, 8), {"variant": "resident", "TILE_KEYS": 32}, ("normal",), marks=EXHAUSTIVE
+        ),
     ],
     ids=lambda one: one.shape_text if hasattr(one, "shape_text") else "",
 )
@@ -127,17 +156,20 @@ def test_any_scale_is_right(scale, tmp_path):
         pytest.param(problem_of(8, 12, 512, 512, 64), {"TILE_KEYS": 128}, marks=EXHAUSTIVE),
         pytest.param(problem_of(8, 12, 512, 512, 64), {"MULTIPLIERS": 3}, marks=EXHAUSTIVE),
         (problem_of(1, 32, 2048, 2048, 128, "causal"), {"TILE_KEYS": 64}),
-        pytest.param(problem_of(8, 12, 512, 512, 96, "additive"), {"TILE_KEYS": 96}, marks=EXHAUSTIVE),
+        pytest.param(problem_of(8, 12, 512, 512, 96), {"TILE_KEYS": 96}, marks=EXHAUSTIVE),
+        (problem_of(32, 12, 197, 197, 64), {"variant": "resident", "TILE_KEYS": 112}),
+        pytest.param(problem_of(32, 12, 100, 100, 128, "causal"), {"variant": "resident"}, marks=EXHAUSTIVE),
     ],
     ids=str,
 )
 def test_registers_suffice_and_products_overlap(problem, values):
-    configuration = Configuration.of(TENSOR3XFP16_SM90.name, DEFAULT | values)
+    configuration = configured(**values)
     source, definitions = KERNEL.source(configuration.variant), KERNEL.definitions(problem, configuration)
     compiled = compile_nvrtc(source, definitions, "sm_90a", KERNEL.entry)
     assert compiled.resources.spill_bytes == 0
     assert "serialized" not in compiled.log  # what ptxas says where it waits for each product
-    assert compiled.resources.shared_bytes == TENSOR3XFP16_SM90.static_shared_bytes(configuration.values, problem)
+    variant = KERNEL.variant(configuration.variant)
+    assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
 
 
 @pytest.mark.parametrize("mask", ["none", "causal"])
