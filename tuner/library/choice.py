@@ -147,6 +147,10 @@ class CudaLibrary:
         """The call that an application would make; None where the library has none."""
         return next(iter(self._calls()), None)
 
+    def own_choice(self) -> LibraryCall | None:
+        """CublasLt's call by its own choice, which launchers can make at any size; None where it has none."""
+        return next((call for call in self._calls() if call.is_named), None)
+
     def _calls(self) -> list[LibraryCall]:
         bench = self._bench
         kernel, problem, addresses = bench.kernel, bench.problem, bench.arrays.addresses

@@ -8,9 +8,14 @@ import pytest
 from noting_cublaslt import noting_library
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.family import Family
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 from tilewright.tuner.library.cublas import LibraryError
+from tilewright.tuner.runtime.any_size.library import SizedLibrary
+from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.launches import library_calls, loaded_kernel
-from tilewright.tuner.runtime.launches.library_calls import LoadedLibrary
+from tilewright.tuner.runtime.launches.library_calls import LibraryRefusedError, LoadedLibrary
+from tilewright.tuner.runtime.memory.room import NoRoomError
 
 GEMM, GEMV, LINEAR = (catalogue().get(name) for name in ("gemm", "gemv", "linear"))
 PLAIN = "cuBLASLt 13.1.2 (algorithm 66, tile 20, stages 13, {})"
@@ -98,6 +103,42 @@ def test_a_vectors_product_is_one_of_matrices(library):
 def test_what_the_heuristic_does_not_return_is_refused(library, kernel, options, name):
     with pytest.raises(LibraryError, match="does not name this algorithm"):
         LoadedLibrary(kernel, kernel.problem(SHAPE, "float32", options), name, 0)
+
+
+class OneWorkspace:
+    def __init__(self, address=WORKSPACE):
+        self.given, self.at = [], address
+
+    def address(self, stream, size_bytes):
+        self.given.append((stream, size_bytes))
+        if self.at is None:
+            raise NoRoomError("there is no room")
+        return self.at
+
+
+@pytest.mark.parametrize("name", ["cuBLASLt 13.1.2 (its own choice)", SPLIT.format("FP32")])
+def test_a_range_of_the_library_has_its_call_at_any_size(library, name):
+    family, memory = Family.of(GEMM, {"m": (1, 64), "n": 8, "k": 16}), OneWorkspace()
+    launches, is_first = SizedLibrary(GEMM, family, name, 0, memory), "own choice" in name
+    for m, (a, b, c) in ((5, (1, 2, 3)), (64, (4, 5, 6)), (5, (7, 8, 9))):
+        launches.launch(SizedCall(m, (a, b, c), (2.0, 0.0), STREAM))
+        arguments = library.of("cublasLtMatmul")[-1]
+        assert [arguments[place] for place in (3, 5, 8, 10)] == [b, a, c, c]
+        assert arguments[2] == 2.0
+        assert arguments[-2:] == [0 if is_first else 128, STREAM]
+        assert is_first or arguments[-3] == WORKSPACE + SHARED_COUNTER_BYTES
+    assert len(library.of("cublasLtMatmulAlgoGetHeuristic")) == 2  # once a size
+    columns = [arguments[3] for arguments in library.of("cublasLtMatrixLayoutCreate")]
+    assert {5, 64} < {*columns}
+    assert set(memory.given) == (set() if is_first else {(STREAM, SHARED_COUNTER_BYTES + 128)})
+
+
+def test_a_call_without_room_for_its_workspace_is_refused_before_it_runs(library):
+    family = Family.of(GEMM, {"m": (1, 64), "n": 8, "k": 16})
+    launches = SizedLibrary(GEMM, family, SPLIT.format("FP32"), 0, OneWorkspace(None))
+    with pytest.raises(LibraryRefusedError, match="no room"):
+        launches.launch(SizedCall(5, (1, 2, 3), (1.0, 0.0), STREAM))
+    assert library.of("cublasLtMatmul") == []
 
 
 def test_launches_under_way_have_arguments_of_their_own_and_one_handle(library):

@@ -33,7 +33,7 @@ def call_of(problem: Problem, choice: Choice) -> tuple[str | None, str]:
     The call is None and the reason empty if the library was not measured to be faster.
     """
     name = choice.library_name
-    if name is None or not choice.library_faster or choice.match != "exact":
+    if name is None or not choice.library_faster or not choice.is_measured:
         return None, ""
     is_packed = problem.options.get("packed_b")
     why_not = "an operand is packed" if is_packed else _REFUSED.get((problem, name)) or _why_not_here(name)
@@ -69,21 +69,26 @@ class LoadedLibrary(Loaded):
     """One algorithm of cuBLASLt in one context, which is current whenever this is used.
 
     Raises LibraryError where the library does not have it, and LaunchError where there is no room for its workspace.
+    `has_workspace`: of its own; else the caller gives it one of `workspace_bytes`.
     """
 
-    def __init__(self, kernel: Kernel, problem: Problem, name: str, ordinal: int) -> None:
+    def __init__(
+        self, kernel: Kernel, problem: Problem, name: str, ordinal: int, *, has_workspace: bool = True
+    ) -> None:
         super().__init__(kernel, problem, ordinal)
         self._name = name
         places = {tensor.name: _APART * (1 + place) for place, tensor in enumerate(kernel.tensors)}
         product = fused_product(problem, places, {})
         with allowed_while_capturing():
             self._library = _library_in(current_id())
-            found = None if product is None else self._library.algorithms(product).get(name)
+            found = None if product is None else self._library.algorithm(product, name)
         if product is None or found is None:
             raise LibraryError("the library does not name this algorithm here")
         self._product, self._algorithm, self.enqueue = product, found, self._first
-        ROOM.check(ordinal, found.workspace_bytes)
-        self.workspaces = Workspaces(found.workspace_bytes) if found.workspace_bytes else None
+        self.workspace_bytes = found.workspace_bytes
+        if has_workspace and found.workspace_bytes:
+            ROOM.check(ordinal, found.workspace_bytes)
+            self.workspaces = Workspaces(found.workspace_bytes)
         used = (product.first.address, product.second.address, product.out.address, product.bias)
         self._places = [address // _APART - 1 for address in used]
         scalars = [argument.name for argument in kernel.arguments if isinstance(argument, Scalar)]
