@@ -13,6 +13,7 @@ from tilewright.tuner.library import cudnn
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, fused_product, has_call, product_of
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, WideWeights, has_narrow_weights, is_layer
+from tilewright.tuner.library.names import CUBLASLT
 from tilewright.tuner.library.place import Addressed, LibraryPlace
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.verify import speaks_for_library
@@ -149,7 +150,7 @@ class CudaLibrary:
 
     def own_choice(self) -> LibraryCall | None:
         """CublasLt's call by its own choice, which launchers can make at any size; None where it has none."""
-        return next((call for call in self._calls() if call.is_named), None)
+        return next((call for call in self._calls() if call.is_named and call.name.startswith(CUBLASLT)), None)
 
     def _calls(self) -> list[LibraryCall]:
         bench = self._bench

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tilewright.kernels.dtypes import HALF, sum_dtype
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.compile.nvrtc import library_folders
+from tilewright.tuner.library.names import CUBLAS, is_launched
 
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS asks for on Hopper (its documentation, cublasSetWorkspace); less could keep it from its best kernel."""
@@ -46,6 +48,16 @@ class LibraryCall:
     enqueue: Callable[[], None]
     is_comparable: bool = True
     is_named: bool = False
+
+
+class Routine(NamedTuple):
+    """A function of cuBLAS, its arguments behind the handle, and alpha and beta among them."""
+
+    name: str
+    function: str
+    arguments: tuple[object, ...]
+    scalars: tuple[_Real, _Real]
+    workspace_bytes: int = WORKSPACE_BYTES
 
 
 @dataclass(frozen=True)
@@ -104,6 +116,23 @@ class Product:
         return real(self.alpha), real(self.beta)
 
 
+class Arguments:
+    """Those of a routine, filled in again and again, as `cublaslt.Matmul`. Its factors and result are apart."""
+
+    def __init__(self, routine: Routine, product: Product) -> None:
+        self.routine, self.arguments = routine, (self,)
+        self.alpha, self.beta = routine.scalars
+        self.workspace, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        pointers = [one for one in routine.arguments if isinstance(one, ctypes.c_void_p)]
+        operands = (product.first, product.second, product.out)
+        self._cells = [next(cell for cell in pointers if cell.value == one.address) for one in operands]
+
+    def move(self, first: int, second: int, out: int, _bias: int) -> None:
+        """Fills in the addresses."""
+        for cell, address in zip(self._cells, (first, second, out), strict=True):
+            cell.value = address
+
+
 def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product:
     """The problem's product on these arrays (device addresses by name); beta 0 makes cuBLAS not read its output."""
     beta = 0.0 if problem.options.get("beta_zero") else scalars.get("beta", 0.0)
@@ -150,25 +179,46 @@ def version_text(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
+@cache
+def version() -> str:
+    """The installed cuBLAS's version, such as "13.1.0"; raises LibraryError if it is not installed."""
+    load("libcublasLt")  # cuBLAS opens it by bare name, and a wheel's folder is off the loader's path
+    library, numbers = load("libcublas"), []
+    for part in range(3):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL of library_types.h
+        value = ctypes.c_int()
+        library.cublasGetProperty(ctypes.c_int(part), ctypes.byref(value))
+        numbers.append(value.value)
+    return ".".join(map(str, numbers))
+
+
+def why_not_here(name: str) -> str:
+    """Why the call of that name (`Cublas.routines`) cannot be made in this process; empty where it can."""
+    try:
+        here = version()
+    except LibraryError as error:
+        return str(error)
+    if not is_launched(name):
+        return "it was not verified, or another kernel follows it"
+    return "" if name.startswith(f"{CUBLAS}{here} ") else f"cuBLAS {here} is installed"
+
+
 class Cublas:
     """A handle of the current context, on `stream`, with `workspace` (a device address of WORKSPACE_BYTES)."""
 
-    def __init__(self, stream: int, workspace: int) -> None:
-        load("libcublasLt")  # cuBLAS opens it by bare name, and a wheel's folder is off the loader's path
+    def __init__(self, stream: int = 0, workspace: int = 0) -> None:
+        load("libcublasLt")  # see `version`
         self._library = load("libcublas")
         self._handle = ctypes.c_void_p()
         self.call("cublasCreate_v2", ctypes.byref(self._handle), handle=False)
+        if workspace:
+            self.move(stream, workspace)
+        self._set_math(_DEFAULT_MATH)
+
+    def move(self, stream: int, workspace: int) -> None:
+        """Later calls go to that stream, with that workspace."""
         self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
         # The stream first: setting it takes the workspace back to cuBLAS's own.
         self.call("cublasSetWorkspace_v2", ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES))
-        self._set_math(_DEFAULT_MATH)
-
-    @property
-    def version(self) -> str:
-        """For instance "13.0.2"."""
-        value = ctypes.c_int()
-        self.call("cublasGetVersion_v2", ctypes.byref(value))
-        return version_text(value.value)
 
     def call(self, name: str, *arguments: object, handle: bool = True) -> None:
         """Calls a function of the library; raises LibraryError with its status."""
@@ -176,10 +226,23 @@ class Cublas:
         if status:
             raise LibraryError(f"{name}: status {status}")
 
-    def calls(self, product: Product) -> list[LibraryCall]:
-        """The call for matrices, and the one for a vector where a factor and the result are vectors, of one type.
+    def status(self, routine: Routine) -> int:
+        """Calls the routine; what it answers."""
+        status: int = getattr(self._library, routine.function)(self._handle, *routine.arguments)
+        return status
 
-        None where a bias goes with it: cuBLAS has no such call.
+    def calls(self, product: Product) -> list[LibraryCall]:
+        """A call of each routine."""
+        return [
+            LibraryCall(one.name, partial(self.call, one.function, *one.arguments), is_named=True)
+            for one in self.routines(product)
+        ]
+
+    def routines(self, product: Product) -> list[Routine]:
+        """The one for matrices, and the one for a vector where a factor and the result are vectors, of one type.
+
+        None where a bias goes with it: cuBLAS has no such call. Later calls of the handle are in the product's
+        precision. A name holds the version, which chooses the kernel, so that it means the same in another process.
         """
         if product.bias:
             return []
@@ -187,10 +250,11 @@ class Cublas:
             self._set_math(_WHOLE_SUMS_MATH)
             return [self._by_types(product)]
         self._set_math(_TF32_MATH if product.tf32 else _DEFAULT_MATH)
-        calls = [self._of_matrices(product)]
-        vector = _gemv_arguments(product)
+        routines = [self._of_matrices(product)]
+        scalars = product.scalars()
+        vector = _gemv_arguments(product, scalars)
         exact = replace(product, tf32=False).precision  # there is no product of a vector in TF32
-        return calls if vector is None else [self._named("gemv", product, vector, exact), *calls]
+        return routines if vector is None else [self._named("gemv", product, vector, exact, scalars), *routines]
 
     def close(self) -> None:
         """Frees the handle."""
@@ -202,27 +266,32 @@ class Cublas:
         """For every later call: a handle serves one problem."""
         self.call("cublasSetMathMode", ctypes.c_int(mode))
 
-    def _of_matrices(self, product: Product) -> LibraryCall:
+    @classmethod
+    def _of_matrices(cls, product: Product) -> Routine:
         if product.batch == 1:
-            return self._named("gemm", product, _gemm_arguments(product), product.precision)
-        return self._by_types(product)
+            scalars = product.scalars()
+            return cls._named("gemm", product, _gemm_arguments(product, scalars), product.precision, scalars)
+        return cls._by_types(product)
 
-    def _by_types(self, product: Product) -> LibraryCall:
-        """The call that is told the type of each operand."""
-        function = "cublasGemmEx" if product.batch == 1 else "cublasGemmStridedBatchedEx"
-        arguments = _typed_arguments(product)
-        name = f"cuBLAS {self.version} ({function}, {product.precision})"
-        return LibraryCall(name, lambda: self.call(function, *arguments))
+    @staticmethod
+    def _by_types(product: Product) -> Routine:
+        """The one that is told the type of each operand."""
+        function, scalars = "cublasGemmEx" if product.batch == 1 else "cublasGemmStridedBatchedEx", product.scalars()
+        name = f"{CUBLAS}{version()} ({function}, {product.precision})"
+        return Routine(name, function, _typed_arguments(product, scalars), scalars)
 
-    def _named(self, word: str, product: Product, arguments: tuple[object, ...], precision: str) -> LibraryCall:
+    @staticmethod
+    def _named(
+        word: str, product: Product, arguments: tuple[object, ...], precision: str, scalars: tuple[_Real, _Real]
+    ) -> Routine:
         batched = product.batch > 1
         function = f"cublas{_LETTER[product.dtype]}{word}{'StridedBatched' if batched else ''}"
-        name = f"cuBLAS {self.version} ({function}, {precision})"
-        return LibraryCall(name, lambda: self.call(function if batched else f"{function}_v2", *arguments))
+        name = f"{CUBLAS}{version()} ({function}, {precision})"
+        return Routine(name, function if batched else f"{function}_v2", arguments, scalars)
 
 
-def _typed_arguments(p: Product) -> tuple[object, ...]:
-    alpha, beta = p.scalars()
+def _typed_arguments(p: Product, scalars: tuple[_Real, _Real]) -> tuple[object, ...]:
+    alpha, beta = scalars
     is_batched = p.batch > 1
 
     def matrix(operand: Operand, dtype: str) -> tuple[object, ...]:
@@ -239,8 +308,8 @@ def _typed_arguments(p: Product) -> tuple[object, ...]:
     )
 
 
-def _gemm_arguments(p: Product) -> tuple[object, ...]:
-    alpha, beta = p.scalars()
+def _gemm_arguments(p: Product, scalars: tuple[_Real, _Real]) -> tuple[object, ...]:
+    alpha, beta = scalars
     return (
         *(_operation(transposed=factor.transposed) for factor in (p.first, p.second)),
         *(ctypes.c_int(size) for size in (p.rows, p.columns, p.depth)),
@@ -252,7 +321,7 @@ def _gemm_arguments(p: Product) -> tuple[object, ...]:
     )
 
 
-def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
+def _gemv_arguments(p: Product, scalars: tuple[_Real, _Real]) -> tuple[object, ...] | None:
     """A result of one column is op(first) times a vector; one of one row is the transpose of op(second) times one."""
     if p.columns == 1:
         matrix, vector, transposed, length = p.first, p.second, p.first.transposed, p.rows
@@ -263,7 +332,7 @@ def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
     else:
         return None
     stored = (p.depth, length) if transposed else (length, p.depth)
-    alpha, beta = p.scalars()
+    alpha, beta = scalars
 
     def array(operand: Operand, step: int) -> tuple[object, ...]:
         strides = (ctypes.c_longlong(operand.stride),) if p.batch > 1 else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-CUBLASLT, OPENBLAS = "cuBLASLt ", "OpenBLAS "
+CUBLAS, CUBLASLT, OPENBLAS = "cuBLAS ", "cuBLASLt ", "OpenBLAS "
 """What names begin with; the version follows."""
 
 ALGORITHM = "algorithm"
@@ -16,12 +16,17 @@ def is_launched(name: str) -> bool:
     """Whether launchers make the call of this name, where this version of the library is installed."""
     if not name.endswith(")"):
         return False  # another kernel follows, or it was not verified
-    return name.startswith(OPENBLAS) or (name.startswith(CUBLASLT) and says_which(name))
+    return name.startswith((CUBLAS, OPENBLAS)) or (name.startswith(CUBLASLT) and says_which(name))
 
 
 def says_which(name: str) -> bool:
     """Whether the name of a call of cublasLt says which algorithm it runs."""
     return f" ({ALGORITHM} " in name or f" ({OWN_CHOICE}" in name
+
+
+def version_of(name: str) -> str:
+    """The version in it, which cuBLAS and cublasLt have in common."""
+    return name.partition(" (")[0].partition(" ")[2]
 
 
 def of_any_size(name: str) -> str:

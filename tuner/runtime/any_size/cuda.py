@@ -48,7 +48,8 @@ from tilewright.tuner.runtime.launches.contexts import (
     quick,
 )
 from tilewright.tuner.runtime.launches.gpu import gpu_place
-from tilewright.tuner.runtime.launches.library_calls import LibraryRefusedError, refuse
+from tilewright.tuner.runtime.launches.library_calls import refuse
+from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
 
 
@@ -146,7 +147,9 @@ class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
             return
         try:
             kernel.launch(call)
-        except LibraryRefusedError:
+        except (LibraryError, NoRoomError):
+            if not isinstance(kernel, SizedLibrary):
+                raise
             self._without_library(number).launch(call)
 
     def _without_library(self, number: int) -> SizedKernel | SizedLibrary:
@@ -205,7 +208,7 @@ class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
         if name is not None:
             try:
                 return SizedLibrary(self._kernel, self._family, name, self.ordinal, self.workspaces)
-            except LibraryError as error:
+            except (LibraryError, LaunchError) as error:
                 refuse(self._family.largest, name, error)
         kernel = SizedKernel(self._kernel, self._family, choice, self.ordinal, self.workspaces)
         kernel.use = use = self._source.first_use(self._kernel, self._family, self.place, choice)

@@ -10,8 +10,7 @@ from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.launches.host import HostLibrary
-from tilewright.tuner.runtime.launches.library_calls import LibraryRefusedError, LoadedLibrary, call_of
-from tilewright.tuner.runtime.memory.room import NoRoomError
+from tilewright.tuner.runtime.launches.library_calls import LoadedLibrary, call_of
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces
 
 
@@ -50,12 +49,8 @@ class SizedLibrary:
         except IndexError:
             words = loaded.words()
         addresses = call.addresses
-        if loaded.workspace_bytes:  # behind the counters, which kernels of ours have left at zero
-            try:
-                scratch = self._workspaces.address(call.stream, SHARED_COUNTER_BYTES + loaded.workspace_bytes)
-            except NoRoomError as error:
-                raise LibraryRefusedError(self._name, str(error)) from error
-            addresses = (*addresses, scratch + SHARED_COUNTER_BYTES)
+        if loaded.workspaces is not None:
+            addresses = (*addresses, loaded.workspaces.address(call.stream))
         if words.addresses != addresses:
             words.move(addresses)
         if words.stream != call.stream or words.scalars != call.scalars:
@@ -68,7 +63,7 @@ class SizedLibrary:
     def _ready(self, size: int) -> LoadedLibrary:
         """The algorithm at that size, for which the heuristic is asked once."""
         problem = self._family.exact(size)
-        loaded = LoadedLibrary(self._kernel, problem, self._name, self._ordinal, has_workspace=False)
+        loaded = LoadedLibrary(self._kernel, problem, self._name, self._ordinal, self._workspaces)
         return self._by_size.setdefault(size, loaded)
 
 
