@@ -10,11 +10,12 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import cudnn
-from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, fused_product, has_call, product_of
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, WideWeights, has_narrow_weights, is_layer
 from tilewright.tuner.library.names import CUBLASLT
 from tilewright.tuner.library.place import Addressed, LibraryPlace
+from tilewright.tuner.library.product import fused_product, product_of
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.verify import speaks_for_library
 from tilewright.tuner.outcome import L2, Executable, Verification

@@ -16,12 +16,11 @@ from tilewright.tuner.library.cublas import (
     WORKSPACE_BYTES,
     LibraryCall,
     LibraryError,
-    Operand,
-    Product,
     load,
     version_text,
 )
 from tilewright.tuner.library.names import ALGORITHM, CUBLASLT, OWN_CHOICE, is_launched, says_which
+from tilewright.tuner.library.product import Operand, Product
 
 ALGORITHMS = 32
 """How many of the library's choices are timed; the first is what a plain call would take."""

@@ -14,9 +14,10 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import choice as library_choice
 from tilewright.tuner.library import cublas as library
 from tilewright.tuner.library.choice import Candidate, fastest
-from tilewright.tuner.library.cublas import LibraryCall, product_of, version_text
+from tilewright.tuner.library.cublas import LibraryCall, version_text
 from tilewright.tuner.library.cublaslt import Heuristic
 from tilewright.tuner.library.layer import WideWeights, widening_definitions, widening_source
+from tilewright.tuner.library.product import product_of
 from tilewright.tuner.outcome import Outcome, Verification
 
 FLAGS = (False, True)

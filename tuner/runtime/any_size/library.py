@@ -35,7 +35,8 @@ class SizedLibrary:
 
     def prepare(self, low: int, high: int) -> None:
         """Asks for the algorithms at both ends, and makes the default stream's workspace as large as any may need."""
-        self._ready(low), self._ready(high)
+        self._ready(low)
+        self._ready(high)
         self._workspaces.reserve(SHARED_COUNTER_BYTES + WORKSPACE_BYTES)
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:

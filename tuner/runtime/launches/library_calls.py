@@ -15,8 +15,9 @@ from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 from tilewright.tuner.devices.cpu import library as cpu
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.library import cublas, cublaslt
-from tilewright.tuner.library.cublas import LibraryError, Product, fused_product
+from tilewright.tuner.library.cublas import LibraryError
 from tilewright.tuner.library.names import CUBLAS, CUBLASLT, OPENBLAS
+from tilewright.tuner.library.product import Product, fused_product
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.launches.contexts import Allocation, allowed_while_capturing, current_id
 from tilewright.tuner.runtime.launches.loaded_kernel import Loaded
