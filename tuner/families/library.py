@@ -8,14 +8,17 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.families.cover import Span, Times, crossing
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.bench import Bench
-from tilewright.tuner.loop.measure import MeasurementPlan
-from tilewright.tuner.loop.rounds import Contestant, play
+from tilewright.tuner.loop.measure import checked_samples
 from tilewright.tuner.loop.verify import verify_library_call
 from tilewright.tuner.outcome import L2, Executable, KindsPart
+
+ROUNDS, SAMPLES = 9, 2
+
+FIRST_KIND = KindsPart(1000, 1000)
+"""The inputs that are timed: others would have to be drawn, and the library makes one call for all."""
 
 
 def with_library(
@@ -47,23 +50,21 @@ def _parts(
     return [replace(span, low=low, high=high, is_library=is_ahead) for low, high, (is_ahead, _) in parts] or [span]
 
 
-def library_rounds(
-    bench: Bench, ours: Executable, l2: L2, plan: MeasurementPlan, kinds: KindsPart
-) -> tuple[float, bool] | None:
-    """The time of the library's call that can be made at any size, beside ours in the same rounds.
+def library_rounds(bench: Bench, ours: Executable, l2: L2) -> tuple[float, bool] | None:
+    """The time of the library's call that can be made at any size, in rounds with ours, and whether it is faster.
 
-    With it whether it is faster beyond the noise; None where it has none that is right.
+    That is, beyond the noise. None where the library has no such call that is right.
     """
     library = bench.library(at_any_size=True)
     if library is None:
         return None
-    verification = verify_library_call(bench, library, kinds)
+    verification = verify_library_call(bench, library, FIRST_KIND)
     if verification is not None and not verification.is_right:
         return None
-    failures: list[TrialFailure] = []
-    both = [Contestant(None, library), Contestant(None, ours)]
-    play(bench, list(both), l2, plan, should_stop=lambda: False, drop=lambda _one, failure: failures.append(failure))
-    for failure in failures:
-        raise failure
-    _, ratio = statistics.ratio_interval(both[0].rounds_ms, both[1].rounds_ms)
-    return both[0].time_ms, ratio.high < 1
+    library_ms, ours_ms = list[float](), list[float]()
+    both = [(library, library_ms), (ours, ours_ms)]
+    for number in range(ROUNDS):
+        for executable, times_ms in both[:: -1 if number % 2 else 1]:
+            times_ms.append(statistics.median(checked_samples(bench, executable, l2, SAMPLES)))
+    _, ratio = statistics.ratio_interval(library_ms, ours_ms)
+    return statistics.median(library_ms), ratio.high < 1

@@ -32,8 +32,6 @@ FEW_KINDS = KindsPart(0, 8)
 
 PLAN = MeasurementPlan(finalists=3, final_rounds=5, kinds=FEW_KINDS)
 LIBRARY_SAMPLES = 7
-BESIDE_LIBRARY = MeasurementPlan(final_rounds=9, final_repeats=0)
-"""Rounds of the library's call and a range's configuration, where the library seems to be faster."""
 
 RARE, TOGETHER = 17, 8
 """One kind in RARE is tried at a range's own sizes, beside the first; of so many ranges all are tried at one size, for
@@ -157,7 +155,7 @@ class Measurements:
     def _rounds_beside(self, configuration: Configuration, size: int, bench: Bench) -> bool:
         try:
             ours, l2 = bench.compile(configuration), self.kernel.l2_of(self.family.exact(size))
-            found = library_rounds(bench, ours, l2, BESIDE_LIBRARY, FEW_KINDS)
+            found = library_rounds(bench, ours, l2)
             if found is None:
                 return False
             self.measured.own_choice_ms[size], is_ahead = found
