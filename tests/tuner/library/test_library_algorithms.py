@@ -7,8 +7,9 @@ from noting_cublaslt import noting_library
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.library import cublaslt
-from tilewright.tuner.library.cublas import LibraryError, fused_product
+from tilewright.tuner.library.cublas import LibraryError
 from tilewright.tuner.library.names import is_launched
+from tilewright.tuner.library.product import fused_product
 from tilewright.tuner.loop.finals import NOT_VERIFIED
 
 LINEAR = catalogue().get("linear")

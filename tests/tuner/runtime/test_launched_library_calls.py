@@ -102,7 +102,7 @@ def test_a_launched_call_adds_to_what_the_result_holds(result, tmp_path, built):
     ("name", "reason"),
     [
         ("OpenBLAS 0.1 of NumPy 1.0 (cblas_sgemm, 1 thread)", "is installed"),
-        ("cuBLAS 13.1.0 (cublasSgemm_v2, FP32)", "the launcher makes no calls of this kind"),
+        ("cuDNN 9.10.0 (algorithm 1, FP32)", "the launcher makes no calls of this kind"),
     ],
 )
 def test_ours_runs_where_another_version_is_installed(result, tmp_path, built, name, reason):
