@@ -276,7 +276,7 @@ class Case:
 def _runtime(device: str) -> Runtime:
     """It has a small configuration for every problem."""
     runtime = Runtime(only_tuned=True, kernels=catalogue(), shipped_records=False)
-    runtime._pinned = Small(16 if device == "cuda" else 8)
+    runtime._pinned.configurations = Small(16 if device == "cuda" else 8)
     return runtime
 
 

@@ -75,7 +75,7 @@ def tw(torch, operators_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(operators_cache))
     monkeypatch.setattr(kept_results, "folder", lambda: tmp_path / "accelerated")
     runtime = Runtime(only_tuned=True)
-    runtime._pinned = Small(16)
+    runtime._pinned.configurations = Small(16)
     tw.use(runtime)
     torch.manual_seed(0)
     yield tw

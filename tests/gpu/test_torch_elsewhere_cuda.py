@@ -25,7 +25,7 @@ def ranks(torch, tmp_path, monkeypatch):
 
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     runtime = Runtime(only_tuned=True)
-    runtime._pinned = conftest.Small(16)
+    runtime._pinned.configurations = conftest.Small(16)
     locked_rank.tw.use(runtime)
     yield locked_rank
     locked_rank.tw.use(None)

@@ -16,7 +16,7 @@ def everything_tuned(shared_cache):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared_cache))
         runtime = Runtime(only_tuned=True, kernels=catalogue())
-        runtime._pinned = Small(8)
+        runtime._pinned.configurations = Small(8)
         yield runtime
 
 

@@ -16,15 +16,15 @@ class Pinned:
     """The named configurations of one runtime, with what is known of those that were not verified at their shape."""
 
     def __init__(self, configurations: Mapping[Problem, Configuration]) -> None:
-        self._configurations = dict(configurations)
+        self.configurations: dict[Problem, Configuration] = dict(configurations)
         self._matches: dict[Problem, str] = {}
         self._calls: dict[Problem, str] = {}
 
     def __len__(self) -> int:
-        return len(self._configurations)
+        return len(self.configurations)
 
     def __contains__(self, problem: Problem) -> bool:
-        return problem in self._configurations
+        return problem in self.configurations
 
     def add(
         self,
@@ -33,7 +33,7 @@ class Pinned:
         calls: Mapping[Problem, str],
     ) -> None:
         """Names these from now on; their matches and calls replace those of earlier ones."""
-        self._configurations |= configurations
+        self.configurations |= configurations
         kept = {problem: call for problem, call in self._calls.items() if problem not in configurations}
         self._calls = kept | dict(calls)
         gone = {problem: match for problem, match in self._matches.items() if problem not in configurations}
@@ -45,7 +45,7 @@ class Pinned:
 
     def configuration(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Configuration:
         """The named configuration; raises LaunchError where the search space does not have it."""
-        configuration = self._configurations[problem]
+        configuration = self.configurations[problem]
         if not is_admitted(kernel, problem, replace(place, most_workspace_bytes=None), configuration):
             raise LaunchError(f"pinned: {configuration} is not in the search space of {problem} on {place.slug}")
         return configuration
