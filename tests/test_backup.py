@@ -22,6 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.in_turn(2)
 def test_backup_and_restore_as_the_documentation_says(server, tmp_path):
     backup, restore = commands_of("operating.md", "Backup and restore")[:2]
     with psycopg.connect(server.superuser_url, autocommit=True) as superuser:

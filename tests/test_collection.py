@@ -29,7 +29,7 @@ def pytest_configure(config):
 """
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_gpu_tests_are_collected_without_schemathesis_and_beside_pytest_benchmark(tmp_path):
     (tmp_path / "like_benchmark.py").write_text(PLUGIN)
     script = (

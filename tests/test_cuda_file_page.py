@@ -42,6 +42,7 @@ def kernel(tmp_path_factory):
     return own_kernel(folder / "edges")
 
 
+@pytest.mark.in_turn(2)
 def test_the_declaration_is_right_but_for_what_the_page_says(kernel):
     problem = kernel.problem({"height": 7, "width": 5})
     assert {tensor.name: (tensor.role, tensor.shape(problem)) for tensor in kernel.tensors} == {

@@ -66,6 +66,7 @@ def checks(kernel, case, kinds=None):
 VIEWS = {"batch": 2, "lda": 12, "ldb": 40, "ldc": 9, "stride_a": 0}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("shape", "dtype", "options"),
     [

@@ -78,7 +78,7 @@ def test_a_side_without_a_time_says_why(ran):
     assert "ratio" not in row
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_the_calls_of_a_long_script_are_shared_out(ran):
     parts = [[row["call"] for row in ran(calls=5, shard=f"{part}/2", out=f"{part}.json")] for part in (0, 1)]
     assert parts == [[1, 3, 5], [2, 4]]

@@ -64,6 +64,7 @@ def test_questions_are_of_all_rows_and_a_part_of_unknown_shapes(load):
     assert len(set(known)) == 10
 
 
+@pytest.mark.in_turn(2)
 def test_synthetic_rows_are_legal_and_named_as_such(session, benchmark_module):
     filled = benchmark_module("installation.fill").fill(session, 100)
     assert (len(filled), len(filled.shapes)) == (100, 2)

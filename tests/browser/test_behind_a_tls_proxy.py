@@ -33,6 +33,7 @@ def proxied(configured, monkeypatch, tmp_path):
         settings.cache_clear()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
 def test_a_key_leads_in_and_stands_in_no_address(proxied, address, tabs_at, expect, scripts):
@@ -70,6 +71,7 @@ def provided(proxied, monkeypatch):
         openid.provider.cache_clear()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
 def test_an_account_of_another_site_leads_in_with_a_strict_cookie(proxied, provided, address, tabs_at, expect, scripts):

@@ -73,6 +73,7 @@ def test_every_page_opens_without_a_complaint_and_fits(open_tab, filled, scheme,
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
+@pytest.mark.in_turn(2)
 def test_text_is_readable_in_both_schemes(open_tab, filled):
     """WCAG AA: 4.5 to 1 for every text against what is behind it."""
     _, (running, _) = filled
@@ -111,6 +112,7 @@ def test_running_job_is_seen_live_until_it_ends(open_tab, commit, expect):
     expect(tab.locator("#connection")).to_be_empty()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("script", ["htmx-sse.min.js", "live.js"])
 def test_job_is_followed_however_late_a_script_comes(open_tab, commit, expect, script):
     job_id, _ = commit(running_job)

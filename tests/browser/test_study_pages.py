@@ -44,6 +44,7 @@ def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_t
     expect(tab.locator("#summary")).to_contain_text("stopping after the running trial")
 
 
+@pytest.mark.in_turn(2)
 def test_brush_stays_while_a_running_study_is_drawn_again(open_tab, commit, expect):
     study_id, _ = commit(running)
     tab = open_tab(f"/studies/{study_id}")
@@ -55,6 +56,7 @@ def test_brush_stays_while_a_running_study_is_drawn_again(open_tab, commit, expe
     expect(tab.locator("#trials p").first).to_contain_text("selected of 2")
 
 
+@pytest.mark.in_turn(2)
 def test_a_live_heat_map_keeps_its_axes_its_tooltip_and_the_order_of_variants(open_tab, commit, expect):
     def make(rows):
         study, problem, device = rows.study()
@@ -154,6 +156,7 @@ def path(commit, trials):
     return commit(make)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("trials", [TRIALS])
 def test_it_is_small_and_painted_soon_and_every_trial_is_drawn(open_tab, path, expect):
     tab = open_tab("/kernels")
@@ -175,7 +178,7 @@ def test_it_is_small_and_painted_soon_and_every_trial_is_drawn(open_tab, path, e
 USUAL = {("png", 5_000), ("svg", 5_000)}
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kind", "trials"), sampled(itertools.product(("png", "svg"), (TRIALS, 5_000)), lambda *case: case in USUAL)
 )

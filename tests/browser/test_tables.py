@@ -77,6 +77,7 @@ def test_a_regression_is_red_in_the_table_and_on_its_history(open_tab, commit, e
     tab.locator("#history canvas").wait_for()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("path", "status"), [("/nowhere", 404), ("/jobs/3", 422), ("/v1/jobs/3", 422)])
 def test_a_browser_is_shown_a_page_where_something_is_wrong(open_tab, path, status):
     tab = open_tab("/jobs")

@@ -128,6 +128,7 @@ def test_a_reference_is_not_lenient_towards_outputs_of_zeros(kernel, device):
         bench.close()
 
 
+@pytest.mark.in_turn(3)
 @needs_nvrtc
 @pytest.mark.parametrize("capability", GPUS, ids=arch_of)
 def test_the_default_compiles_without_spills(kernel, capability):

@@ -17,7 +17,7 @@ from tilewright.tuner.loop.verify import compare
 SMALL = {"batch": 2, "heads": 4, "queries": 13, "keys": 21, "depth": 40}
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("axes", "options", "dtype"),
     [
@@ -154,7 +154,7 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
         assert verification.wrong == 0, (kind, verification)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("problem", "values", "kinds"),
     [

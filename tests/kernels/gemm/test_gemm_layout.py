@@ -125,7 +125,7 @@ def verified(device: CpuDevice, kernel: Kernel, problem: Problem, variant: str) 
         bench.close()
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("options", LAYOUTS, ids=str)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("variant", ["naive", "tiled", "wpt"])
@@ -218,6 +218,7 @@ def is_hopper_split(variant_name, layout, _placement):
     return variant_name == "tensor3xtf32_sm90" and layout in {(False, True), (True, False)}
 
 
+@pytest.mark.in_turn(3)
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("variant_name", "layout", "placement"),

@@ -56,6 +56,7 @@ def test_where_few_rows_stream_the_weights_a_cold_cache_ranks(kernel, sizes, dty
     assert kernel.l2_of(problem_of(sizes, kernel, dtype, **options)) == state
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kernel", "sizes", "dtype", "options", "fixed"),
     [

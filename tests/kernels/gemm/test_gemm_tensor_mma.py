@@ -72,6 +72,7 @@ def test_every_kind_of_inputs(hosted, device, variant, accuracy):
     assert_right_for_each_kind(device, hosted, problem, configuration)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("value", "split_k"), [(np.inf, 1), (-np.inf, 2), (np.nan, 2), (3.4028e38, 1)], ids=str)
 def test_what_has_no_two_parts_is_multiplied_by_fmas(hosted, device, monkeypatch, value, split_k):
     problem = hosted.problem({"m": 18, "n": 20, "k": 64})

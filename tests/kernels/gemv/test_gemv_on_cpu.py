@@ -45,7 +45,7 @@ def verified(device, problem, *configurations, kernel=GEMV):
 USUAL = [((1, 1), False), ((1, 1025), True), ((37, 53), False), ((6, 2047), True), ((100, 784), False)]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("shape", "trans_a"), sampled(itertools.product(SHAPES, (False, True)), lambda *case: case in USUAL)
 )

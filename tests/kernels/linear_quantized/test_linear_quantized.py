@@ -88,6 +88,7 @@ def test_every_weight_is_multiplied_exactly(hosted, device, weights, dtype):
         assert verified(device, kernel, problem, configuration).wrong == 0
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("values", "sizes"), STREAMS, ids=str)
 def test_weights_come_by_rings_of_every_kind(hosted, device, values, sizes):
     dtype, weights, group, *shape = sizes

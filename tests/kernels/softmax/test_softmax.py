@@ -119,6 +119,7 @@ CONFIGURATIONS = {
 ROWS = [(1, "float32"), (10, "float64"), (250, "float32"), (1000, "float64")]
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("variant", "n", "dtype"),
     sampled(((variant, *row) for variant in CONFIGURATIONS for row in ROWS), lambda _, n, __: n in {1, 1000}),

@@ -44,6 +44,7 @@ def table() -> Iterator[Table]:
     device.close()
 
 
+@pytest.mark.in_turn(2)
 def test_ranges_cover_the_axis_and_were_verified_at_their_ends(table: Table) -> None:
     assert table.spans[0].low == 1
     assert table.spans[-1].high == 48

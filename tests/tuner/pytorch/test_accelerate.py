@@ -106,6 +106,7 @@ class ModelRMSNorm(nn.Module):
         return (self.weight + self.shift) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
 
+@pytest.mark.in_turn(2)
 def test_a_norm_of_another_library_is_replaced_where_it_computes_what_its_name_says():
     other = tw.accelerate(nn.Sequential(ModelRMSNorm(shift=1.0)), X, **QUICK)
     assert "its result is off" in other.candidates[0].reason
@@ -264,6 +265,7 @@ def test_a_result_that_is_off_by_more_than_was_allowed_is_not_taken(slow_linear,
     assert all(reason.endswith("and 0 is allowed") for reason in off)
 
 
+@pytest.mark.in_turn(2)
 def test_tuning_is_done_here_where_that_is_asked_for(untuned, monkeypatch):
     slow_down(monkeypatch, nn.LayerNorm)
     model = nn.Sequential(nn.LayerNorm(8))

@@ -38,7 +38,7 @@ def without_gradients():
         yield
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_a_lock_makes_the_same_choices_in_another_process(slow_linear, net, untuned, tmp_path):
     tw.use(None)
     tw.use(runtime_of(tmp_path, net))

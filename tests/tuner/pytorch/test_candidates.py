@@ -31,6 +31,7 @@ def on_h200(tmp_path, monkeypatch):
     prediction_process.close()
 
 
+@pytest.mark.in_turn(2)
 def test_several_unknown_problems_are_predicted_before_they_are_looked_up(on_h200):
     runtime, place = on_h200
     widths = (64, 96, 128, 192, 256)

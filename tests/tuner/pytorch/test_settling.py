@@ -219,7 +219,7 @@ with torch.no_grad():
 """
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_a_light_installation_says_what_tuning_needs():
     ended = subprocess.run([sys.executable, "-c", WITHOUT_OPTUNA], capture_output=True, text=True, check=True)
     assert "tuning needs optuna: pip install 'tilewright[service]'" in ended.stdout

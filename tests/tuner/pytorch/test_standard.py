@@ -179,7 +179,7 @@ TF32_SETTINGS = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_every_way_to_allow_tf32_is_seen_and_put_back():
     """In a process each, which forks from one that has imported PyTorch: its older and newer settings do not mix."""
     program = f"""

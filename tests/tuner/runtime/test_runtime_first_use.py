@@ -167,6 +167,7 @@ KINDS = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kernel_with_rows_is_checked(tmp_path, kind):

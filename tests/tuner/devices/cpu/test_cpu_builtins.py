@@ -119,7 +119,7 @@ def agree(found, right, ulps):
     )
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(6)
 @pytest.mark.parametrize("number", range(len(BUILTINS)), ids=lambda n: f"{BUILTINS[n].name}-{BUILTINS[n].types}")
 def test_a_builtin_has_the_documented_values(number, results):
     builtin = BUILTINS[number]

@@ -94,7 +94,7 @@ def is_usual(name, shape, options, dtype):
     return HALF.index(dtype) == PROBLEMS.index((name, shape, options)) % 2
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("name", "shape", "options", "dtype"),
     sampled(((*problem, dtype) for problem in PROBLEMS for dtype in HALF), is_usual),
