@@ -7,6 +7,7 @@ from runtime_gemm import GEMM, ODD, TILED, K, M, N
 
 from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.first_use import first_use
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +41,9 @@ def runtime(cache):
 @pytest.fixture
 def launch(runtime):
     return runtime.best("gemm", m=M, n=N, k=K)
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Answers of a service that this test alone keeps."""
+    return AnswerCache(tmp_path / "answers")
