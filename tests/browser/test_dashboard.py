@@ -8,7 +8,7 @@ import httpx
 import pytest
 import ten_models
 import three_models
-from cost import cost_s
+from cpu_time import cost_s
 from factories import CPU, H100, NAIVE, SHAPE, TILED_16, TILED_32
 from sampling import EXHAUSTIVE
 from sqlalchemy import func

@@ -210,6 +210,7 @@ LIKE_THEM = (
 )
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("path", sampled([*PAGES, *LIKE_THEM], PAGES.__contains__))
 def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path, expect):
     tab = visit("/kernels")
@@ -223,6 +224,7 @@ def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path, e
         expect(tab.locator("html")).to_have_js_property("scrollWidth", width)
 
 
+@pytest.mark.in_turn(2)
 def test_no_page_is_heavy(visit, site):
     heaviest = ("/", "/results", f"/studies/{site.imported}", HISTORY)
     for path in heaviest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from contracts.row_kernels import ROW_KERNELS
+from contracts.row_sum import ROW_KERNELS
 from faulty_kernels import faulty, planted
 
 from tilewright.kernels.catalogue import catalogue

@@ -1,11 +1,15 @@
 """Small things of the tuner: the roofline and the words of errors."""
 
+from __future__ import annotations
+
+import sys
 from dataclasses import replace
 
 import made_recordings as made
 import pytest
 
 from tilewright.tuner.errors import first_error
+from tilewright.tuner.pytorch.recording.command import run
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.roofline import gb_per_s, gflops, percent_of_roof, roof_gflops
 
@@ -107,3 +111,12 @@ def test_a_kernel_that_only_moves_data_is_measured_against_the_memory():
 )
 def test_the_first_error_of_a_log_is_quoted(log, line):
     assert first_error(log) == line
+
+
+def test_a_program_without_pytorch_is_run_and_told_that_nothing_was_recorded(capfd, tmp_path):
+    out = tmp_path / "seen.json"
+    assert run([sys.executable, "-c", "print('its own')"], out=out) == 0
+    said = capfd.readouterr()
+    assert said.out == "its own\n"
+    assert said.err.startswith("Nothing was recorded: the program did not import PyTorch")
+    assert not out.exists()

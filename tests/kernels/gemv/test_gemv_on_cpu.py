@@ -6,7 +6,7 @@ import random
 import zlib
 
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from faulty_kernels import with_change
 from sampling import EXHAUSTIVE, sampled
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.register_on_host import register_on_host
 from contracts.tensor_on_host import tensor_on_host
 from contracts.variant import H200, assert_right, drawn, needs_nvrtc, verified

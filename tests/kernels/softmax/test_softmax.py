@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.variant import H200, verified
 from faulty_kernels import with_change
 from sampling import sampled

@@ -7,10 +7,9 @@ import socket
 
 import httpx
 import pytest
-from caller import Caller, new_app
+from caller import Caller, bearer, key, new_app
 from factories import Rows
 from fleet import free_port
-from keyed import bearer, key
 from sqlalchemy import select, text
 from waiting import PATIENCE_S
 

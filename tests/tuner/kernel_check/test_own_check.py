@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contracts.host_compiler import SANITIZING, needs_line_numbers
+from contracts.launches_on_host import SANITIZING, needs_line_numbers
 from contracts.variant import needs_nvrtc
 from sampling import sampled
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import made_recordings as made
 import pytest
-from replayed_run import BEST, Run
+from made_recordings import BEST, Run
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import DeviceLostError, SurroundingsError, TrialFailure

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contracts.row_kernels import ROW_KERNELS
+from contracts.row_sum import ROW_KERNELS
 from contracts.variant import needs_nvrtc
 from faulty_kernels import faulty, planted
 from runtime_gemm import GEMM, TILED, K, M, N, operands

@@ -10,10 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from caller import BASE_URL, Caller, new_app
+from caller import BASE_URL, Caller, bearer, key, new_app
 from hypothesis import given
 from hypothesis import strategies as st
-from keyed import bearer, key
 
 from tilewright.service.api.middleware import access, shares
 from tilewright.service.api.middleware.shares import Buckets

@@ -6,9 +6,8 @@ import time
 
 import httpx
 import pytest
-from caller import BASE_URL, Caller, new_app
+from caller import BASE_URL, Caller, bearer, key, new_app
 from factories import Rows, tune_four
-from keyed import bearer, key
 from sqlalchemy import func, select
 from waiting import PATIENCE_S, until
 

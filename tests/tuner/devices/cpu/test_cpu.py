@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from contracts.device import DeviceContract, outcome_of
-from contracts.host_compiler import SANITIZING, checked, needs_line_numbers
+from contracts.launches_on_host import SANITIZING, checked, needs_line_numbers
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 from waiting import PATIENCE_S, until
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.device import outcome_of
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.kernels.kernel import Kernel, Launch, Preparation, Tensor, Variant, shape_of
