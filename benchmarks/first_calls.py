@@ -2,7 +2,8 @@
 
 Sizes are drawn by a seed. The first 20 calls of each layer are timed one by one beside PyTorch's, with everything that
 they cost. Then it is called until the choice between ours and PyTorch's is made, and both are timed in turns behind a
-kernel that waits, so that events do not time the host.
+kernel that waits, so that events do not time the host. With --tune each is then searched for so many seconds, and the
+answer timed as well, which may be a call of the library's.
 
     python benchmarks/first_calls.py --count 40 --seed 11 --out benchmarks/results/h200/day_one_models.json
 """
@@ -23,6 +24,9 @@ from documents.file import now, write
 from predictions.shapes import model_layers
 
 import tilewright.torch as tw
+from tilewright.tuner.pytorch import plans
+from tilewright.tuner.pytorch.acceleration.tuning import tune_now
+from tilewright.tuner.pytorch.operators.products import LINEAR
 
 CALLS, ROUNDS, LONGEST_S = 20, 15, 60.0
 SLEEP_CYCLES = 1_000_000  # about half a millisecond
@@ -38,44 +42,64 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=16, help="of layers a dtype")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
+    parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="of a search for each layer")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"] = folder
         for dtype in arguments.dtypes:
-            made = measured([shape | {"dtype": dtype} for shape in model_layers(arguments.count, arguments.seed)])
-            rows += made
-            ratios = statistics.geometric_mean(row["ratio"] for row in made), min(row["ratio"] for row in made)
-            print(f"{dtype}: {ratios[0]:.3f} in the geometric mean, {ratios[1]:.3f} at least")
+            layers = [shape | {"dtype": dtype} for shape in model_layers(arguments.count, arguments.seed)]
+            rows += (made := measured(layers, arguments.tune))
+            for name in ["ratio", "tuned_ratio"] if arguments.tune else ["ratio"]:
+                ratios = [row[name] for row in made]
+                mean = statistics.geometric_mean(ratios)
+                print(f"{dtype} {name}: {mean:.3f} in the geometric mean, {min(ratios):.3f} at least")
     if arguments.out:
         command = f"python benchmarks/first_calls.py --count {arguments.count} --seed {arguments.seed}"
+        command += f" --tune {arguments.tune:g}" if arguments.tune else ""
         write(
             arguments.out, {"command": command, "device": torch.cuda.get_device_name(), "made_at": now(), "rows": rows}
         )
 
 
-def measured(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with what was measured."""
+def measured(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """The rows with what was measured; `seconds` of a search for each."""
     pairs = [contestants(row) for row in rows]
-    for row, (ours, library) in zip(rows, pairs, strict=True):
+    for row, (_, ours, library) in zip(rows, pairs, strict=True):
         alone = [called_ms(library) for _ in range(CALLS)]
         first = [called_ms(ours) for _ in range(CALLS)]
         row.update(first_calls_ms=sum(first), library_calls_ms=sum(alone), longest_ms=max(first))
         row["longest_allowed_ms"] = 2 * statistics.median(alone) + SLACK_MS
-    for row, (ours, library) in zip(rows, pairs, strict=True):
+    for row, (_, ours, library) in zip(rows, pairs, strict=True):
         row["decision"] = settled(row, ours)
         row.update(in_turns(ours, library))
         print(row, flush=True)
+    if seconds:
+        tune([given for given, *_ in pairs], seconds)
+        for row, (_, ours, library) in zip(rows, pairs, strict=True):
+            row["tuned"] = settled(row, ours)
+            row.update({f"tuned_{name}": value for name, value in in_turns(ours, library).items()})
+            print(row, flush=True)
     return rows
 
 
-def contestants(row: dict[str, Any]) -> tuple[Call, Call]:
-    """The layer by `tilewright.torch`, and by PyTorch."""
+def contestants(row: dict[str, Any]) -> tuple[tuple[torch.Tensor, torch.Tensor], Call, Call]:
+    """The layer's arguments, and its calls by `tilewright.torch` and by PyTorch."""
     dtype = getattr(torch, row["dtype"])
     x = torch.randn(row["m"], row["k"], device="cuda", dtype=dtype)
     w = torch.randn(row["n"], row["k"], device="cuda", dtype=dtype)
-    return lambda: tw.linear(x, w), lambda: torch.nn.functional.linear(x, w)
+    return (x, w), lambda: tw.linear(x, w), lambda: torch.nn.functional.linear(x, w)
+
+
+def tune(layers: list[tuple[torch.Tensor, torch.Tensor]], seconds: float) -> None:
+    """Searches each of the layers."""
+    found = [LINEAR.plans.find(x, w, None, "none", "fp32") for x, w in layers]
+    known = {one.launcher.posed(*one.posed.arrays)[0]: one.choice.configuration for one in found}
+    failures = tune_now(plans.runtime(), known, "cuda:0", seconds, known)
+    if failures:
+        print(failures)
+    plans.look_again()
 
 
 def called_ms(call: Call) -> float:

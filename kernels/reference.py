@@ -73,7 +73,7 @@ ReferenceFunction = Callable[[Problem, Arrays, Mapping[str, float]], Any]
 """What each output must be: a Reference, or the right values alone; by name where there are several outputs. With a
 `check` of the kernel's own, anything that it takes."""
 
-InputsFunction = Callable[[Problem, np.random.Generator], Mapping[str, Any]]
+InputsFunction = Callable[[Problem, "np.random.Generator"], Mapping[str, Any]]
 """The contents of those inputs that are not to be drawn, by name."""
 
 CheckFunction = Callable[[Arrays, Any], str | None]

@@ -33,6 +33,7 @@ from tilewright.service.api.routes import (
     devices,
     exchange,
     health,
+    helion,
     jobs,
     kernels,
     keys,
@@ -143,7 +144,7 @@ def create_app(routes: APIRouter | None = None) -> FastAPI:
 def _add_routes(app: FastAPI) -> None:
     looks = (best, claims, comparisons, attention, demand, kernels, studies, devices, results)
     access = (keys, projects, browser_session, openid_sign_in)
-    for module in (*looks, views, jobs, schedules, *access, webhooks, exchange, health, metrics_page):
+    for module in (*looks, views, jobs, schedules, *access, webhooks, exchange, helion, health, metrics_page):
         app.include_router(module.router)
     app.include_router(pages())
     app.mount("/static", PackedFiles(directory=dashboard.STATIC), name="static")

@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", default=BASE, help="the commit whose results are out there")
     parser.add_argument("--corrected", action="append", default=[], help="a variant whose source was faulty")
-    parser.add_argument("--moved", metavar="COMMIT", help="only follow what has changed since that commit")
+    parser.add_argument("--moved", metavar="COMMIT", help="only follow what has changed, or was corrected, since that")
     parser.add_argument("--alike", action="append", default=[], help="a variant that computes the same, no slower")
     parser.add_argument("--kernel", action="append", default=[], help="only its rows; those of others stay")
     arguments = parser.parse_args()
@@ -76,8 +76,9 @@ def main() -> None:
             files.extractall(folder, filter="data")
         if arguments.moved:
             kernels = [k for k in catalogue().kernels() if not arguments.kernel or k.name in arguments.kernel]
-            alike = set(arguments.alike)
-            _follow([move for kernel in kernels for move in _moves(kernel, Path(folder) / "kernels", alike)])
+            then = Path(folder) / "kernels"
+            alike, corrected = set(arguments.alike), set(arguments.corrected)
+            _follow([move for kernel in kernels for move in _moves(kernel, then, alike, corrected)])
             return
         rows: dict[str, None] = {}
         others = {
@@ -97,19 +98,24 @@ def main() -> None:
     print(f"{FORMER}: {len(rows)} sources")
 
 
-def _follow(moves: list[tuple[str, str]]) -> None:
-    """Has the rows of the file point at today's sources, with a row for each earlier one that makes the same code."""
-    text = FORMER.read_text("utf-8")
-    for then, now in moves:
-        text = text.replace(then, now)
-    header, rows = text.splitlines()[:2], text.splitlines()[2:]
-    rows += [f"same {then[:PREFIX]} {now}" for then, now in moves]
+def _follow(moves: list[tuple[str, str, str]]) -> None:
+    """Has the rows of the file point at today's sources, with a row for each earlier one; faulty ones say so."""
+    header, rows = (lines := FORMER.read_text("utf-8").splitlines())[:2], lines[2:]
+    for kind, then, now in moves:
+        for place, row in enumerate(rows):
+            was, earlier, of = row.split()
+            if of == then:
+                rows[place] = f"{was if kind == 'same' else kind} {earlier} {now}"
+        rows.append(f"{kind} {then[:PREFIX]} {now}")
     FORMER.write_text("\n".join([*header, *sorted(dict.fromkeys(rows)), ""]), "utf-8")
     print(f"{FORMER}: {len(moves)} sources moved")
 
 
-def _moves(kernel: Kernel, then_folder: Path, alike: set[str]) -> Iterator[tuple[str, str]]:
-    """The hashes, then and now, of sources whose code changed, and whose machine code did not or is of `alike`."""
+def _moves(kernel: Kernel, then_folder: Path, alike: set[str], corrected: set[str]) -> Iterator[tuple[str, str, str]]:
+    """What became of sources whose code changed, with the hashes then and now.
+
+    They are the same where the machine code is, or that of `alike`; those of `corrected` were faulty.
+    """
     of_file: dict[str, list[Variant]] = {}
     for variant in kernel.variants:
         of_file.setdefault(variant.source, []).append(variant)
@@ -117,8 +123,12 @@ def _moves(kernel: Kernel, then_folder: Path, alike: set[str]) -> Iterator[tuple
         path = then_folder / kernel.folder.name / name
         text = resolved(path, (then_folder, then_folder / "include")) if path.is_file() else ""
         then, now = code_hash(text, kernel.flags), kernel.source_hash(variants[0].name)
-        if text and then != now and all(v.name in alike or _compiles_alike(kernel, v, text) for v in variants):
-            yield then, now
+        if not text or then == now:
+            continue
+        if corrected & {v.name for v in variants}:
+            yield "corrected", then, now
+        elif all(v.name in alike or _compiles_alike(kernel, v, text) for v in variants):
+            yield "same", then, now
 
 
 def _rows(kernel: Kernel, then_folder: Path, corrected: set[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from tilewright.tuner.line_kinds import (
 )
 
 HostArray = NDArray[Any]
-Fill = Callable[[np.random.Generator, HostArray], None]
+Fill = Callable[["np.random.Generator", HostArray], None]
 
 NORMAL, UNIFORM, SCALED, CANCELLING, MODERATE, NONFINITE, SMALLEST = DRAWN_KINDS = (
     *("normal", "uniform", "scaled", "cancelling", "moderate"),

@@ -15,7 +15,7 @@ from tilewright.kernels.problem import Problem
 Lines = NDArray[Any]
 """A view of a factor with the axis that is summed over first: (length, ...); the others number the lines."""
 
-Change = Callable[[Lines, np.random.Generator, "Reach", bool], None]
+Change = Callable[[Lines, "np.random.Generator", "Reach", bool], None]
 """Changes the lines in place, those of a first factor or of its partner."""
 
 LINES, MIXED, SPECIAL, SPECIAL_2, PIXELS, LARGE, LARGE_BY_SMALL, SMALL_BY_LARGE, SMALL, ONES, ZEROS = FACTOR_KINDS = (

@@ -50,7 +50,7 @@ from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.triton.module import compiler_options, constexprs
 
 ROUNDS, SECOND_PROCESSES = 9, 8
-CAPTURE_S, COMPILE_S, LAUNCH_S = 100, 20, 60
+CAPTURE_S, COMPILE_S, LAUNCH_S = 150, 20, 90
 Row = dict[str, Any]
 
 

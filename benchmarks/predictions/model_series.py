@@ -63,6 +63,9 @@ IMAGES = (
 )
 """Channels, extent, filters, width of the filter, stride, padding."""
 
+FIRST_IMAGES = 4
+"""The first of these take colours."""
+
 MOST_TERMS = 1 << 33
 """Of a convolution: its float64 reference on the host takes as long as the search."""
 
@@ -117,9 +120,15 @@ def base_layer(generator: random.Random) -> Shape:
 
 
 def pixel_layer(generator: random.Random) -> Shape:
-    """A product of a model whose rows are pixels, of one of its four stages."""
+    """A product of a model whose rows are pixels: of a stage whose images have as many as its width allows."""
     n, k = generator.choice(LAYERS[-8:])
-    return {"m": _between(generator, 784, MOST_PIXELS), "n": n, "k": k}
+    extent = 56 * 96 // min(n, k)
+    return {"m": extent**2 * 2 ** generator.randint(0, 5), "n": n, "k": k}
+
+
+def first_image(generator: random.Random) -> Shape:
+    """A model's first convolution, of colours."""
+    return _image(generator, generator.choice(IMAGES[:FIRST_IMAGES]))
 
 
 def rows(widths: tuple[int, ...]) -> Callable[[random.Random], Shape]:
@@ -166,7 +175,7 @@ SERIES = (
     Series("attention", "float32", attention, 6, 3.5, {"mask": "additive", "heads_inside": True}),
     Series("linear", "float32", layer, 44, 3.0),
     Series("linear", "float32", base_layer, 18, 2.5, of="base"),
-    Series("linear", "float32", pixel_layer, 14, 2.5, of="pixels"),
+    Series("linear", "float32", pixel_layer, 20, 2.5, of="pixels"),
     Series("linear", "bfloat16", layer, 44, 2.5),
     Series("layer_norm", "float32", rows(WIDTHS), 16, 1.2),
     Series("layer_norm", "bfloat16", rows(WIDTHS), 12, 1.2),
@@ -177,6 +186,7 @@ SERIES = (
     Series("conv2d", "float32", depthwise, 14, 2.5, {"depthwise": True}),
     Series("conv2d", "float32", image, 16, 3.0),
     Series("conv2d", "float32", image, 16, 3.0, {"layout": "nchw"}),
+    Series("conv2d", "float32", first_image, 8, 3.0, {"layout": "nchw"}, of="first"),
     Series("linear_gated", "bfloat16", layer, 12, 2.5),
 )
 """What `make records` measures, in this order."""

@@ -59,6 +59,7 @@ FROM (VALUES
   ('predictors',           'INSERT, DELETE, UPDATE (predictions)', ''),
   ('study_notes',          'INSERT, DELETE',           ''),
   ('saved_views',          'INSERT, UPDATE, DELETE',   ''),
+  ('helion_entries',       'INSERT, UPDATE, DELETE',   ''),
   ('projects',             'INSERT, UPDATE',           ''),
   ('api_keys',             'INSERT, UPDATE',           ''),
   ('browser_sessions',     'INSERT, DELETE',           ''),

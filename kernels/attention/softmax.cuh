@@ -68,7 +68,7 @@ __device__ __forceinline__ void mask_scores(
         const unsigned key = first + i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2;
         const float added = __ldg(mask + tw::min(key, KEYS - 1));
         own = fmaf(added, multiplier, own);
-        if (added >= LOWEST) own = fmaxf(own, LOWEST);   // large, but not infinite
+        if (added >= LOWEST && own < LOWEST) own = LOWEST;   // large, but not infinite; NaN stays
       }
     }
   }

@@ -219,6 +219,8 @@ def test_an_operator_makes_the_call_only_where_it_beats_pytorchs_own(torch, name
                 torch.cuda._sleep(4_000_000)  # about 2 ms, so that the GPU has not reached the call when it is enqueued
                 close(torch, tw.linear(x, w, b), expected, problem)
                 [found] = tw.status()
+                if found.fallback == "not_found_yet":
+                    continue
                 assert name in found.reason
                 if "takes turns" not in found.reason:
                     break

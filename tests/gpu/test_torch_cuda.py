@@ -128,8 +128,8 @@ def test_half_types_are_computed(torch, tw):
 
 
 def test_a_convolution_that_stays_in_tf32_is_not_held_against_replacements(torch, tw):
-    from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32  # noqa: PLC0415 - it imports torch
     from tilewright.tuner.pytorch.acceleration.judgement.standard import Standard  # noqa: PLC0415 - as above
+    from tilewright.tuner.pytorch.precision import without_tf32  # noqa: PLC0415 - it imports torch
 
     torch.backends.cudnn.conv.fp32_precision = "tf32"  # as PyTorch begins
     model, x = torch.nn.Conv2d(64, 64, 3).cuda().eval(), torch.randn(4, 64, 32, 32, device="cuda")

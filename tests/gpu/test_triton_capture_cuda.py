@@ -40,7 +40,8 @@ def folders(captured, tmp_path_factory):
 
 def test_launches_are_counted_and_timed_without_those_of_the_search(captured):
     calls = {row["name"]: row["calls"] for row in captured.launches}
-    assert calls == {"matmul": 1, "matmul_2": 1, "softmax": 3, "summed": 1, "masked": 1, "masked_2": 1}
+    once = ("matmul", "matmul_2", "summed", "masked", "masked_2", "doubled", "doubled_2")
+    assert calls == dict.fromkeys(once, 1) | {"softmax": 3}
     assert all(0 < row["time_ms"] / row["calls"] < 50 for row in captured.launches)  # compiling is not part of it
 
 

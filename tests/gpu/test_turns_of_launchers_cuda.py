@@ -45,7 +45,7 @@ def test_a_launcher_takes_turns_with_pytorchs_call(torch, device, runtime_of, si
     if not is_fast:
         assert torch.equal(launch(a, b, c), torch.mm(a, b))
         c.fill_(float("nan"))
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiled:
             launch(a, b, c, stream=torch.cuda.current_stream())  # ours
             torch.cuda.synchronize()
         torch.testing.assert_close(c.double(), expected, rtol=1e-3, atol=1e-2)

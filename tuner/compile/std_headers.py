@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 from tilewright.tuner.compile import cccl
 
@@ -239,11 +239,16 @@ _STD_NAME = re.compile(r"(?<![\w:])std::\w")
 SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<", re.MULTILINE)
 
 
+MOST_SOURCES = 64
+"""Sources of which the answers are kept: a search asks the same of one source for each configuration, for 10 ms."""
+
+
 def without_cuda_headers(source: str) -> str:
     """The source without its includes of CUDA_HEADERS, for a compiler that has what they declare."""
     return _CUDA_INCLUDE.sub("", source)
 
 
+@lru_cache(MOST_SOURCES)
 def prelude(source: str) -> str:
     """Definitions to compile ahead of the source: of words such as `uint8_t` that it uses and does not define."""
     named = set(_MENTIONED.findall(source))
@@ -287,12 +292,14 @@ def _headers(*, has_toolkit: bool, has_cccl: bool) -> dict[str, str]:
     return made if has_toolkit else made | dict.fromkeys(CUDA_HEADERS, "\n")
 
 
+@lru_cache(MOST_SOURCES)
 def fingerprint(source: str) -> str:
     """A hash of the part of this module that the source's compilation depends on; "" where it depends on none."""
     ahead = prelude(source)
     return ahead + "".join(given_headers(source, has_toolkit=False).values())
 
 
+@lru_cache(MOST_SOURCES)
 def given_headers(source: str, *, has_toolkit: bool) -> dict[str, str]:
     """The headers that a source may include; none where it asks for none."""
     asks = SYSTEM_INCLUDE.search(source) or _STD_NAME.search(source)

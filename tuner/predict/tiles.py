@@ -129,16 +129,17 @@ class Tiles:
         fewest, most = blocks(1), blocks(LARGEST)
         if most <= fewest:
             return 0
-        # As many tiles as blocks, mostly: two questions then, where halving an interval takes ten.
-        tile = -(-LARGEST * fewest // most)
-        if blocks(tile) <= fewest < blocks(tile + 1):
-            return tile
-        low, high = (USUAL, 2 * USUAL) if blocks(USUAL) <= fewest else (1, 2)
-        while blocks(high) <= fewest:
-            low, high = high, 2 * high
-        middle = low  # first of all: most tiles are powers of two
+        # As many tiles as blocks, mostly: few questions then, where a search among all sizes takes ten.
+        tiles = max(2, most // fewest)
+        low, high = -(-LARGEST // tiles), -(-LARGEST // (tiles - 1))
+        if blocks(low) > fewest or blocks(high) <= fewest:
+            low, high = (USUAL, 2 * USUAL) if blocks(USUAL) <= fewest else (1, 2)
+            while blocks(high) <= fewest:
+                low, high = high, 2 * high
+        if blocks(low + 1) > fewest:  # first of all: most tiles are powers of two
+            return low
         while high - low > 1:
-            middle = (low + high) // 2 if middle > low else low + 1
+            middle = (low + high) // 2
             low, high = (middle, high) if blocks(middle) <= fewest else (low, middle)
         return low
 

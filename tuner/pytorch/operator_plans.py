@@ -6,6 +6,7 @@ The decision is made once for each operator, layouts and numbers, and kept until
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from tilewright.tuner.errors import TunerError
 from tilewright.tuner.pytorch.asked import Asked
 from tilewright.tuner.pytorch.decided_rows import of_decided_rows
 from tilewright.tuner.pytorch.plans import PROCESS, Decision, FallbackWarning, Tally, Use, runtime
-from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32
+from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32, without_tf32
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, TunedCall, on_device_of, place_of
 from tilewright.tuner.turns.contest import Verdict
 from tilewright.tuner.turns.opponents import PytorchEvent
@@ -76,12 +77,13 @@ class Plans:
         self._result, self._pose, self._pytorch = result, pose, pytorch
         self._by_layout: dict[Hashable, Run | None] = {}
         self._by_rows: dict[Hashable, dict[int, bool]] = {}
+        self._found: dict[Hashable, Asked] = {}  # by threads, for calls that are to be decided
         self._era = PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
         """The operator's result."""
         if self._era != PROCESS.era:
-            self._by_layout, self._by_rows, self._era = {}, {}, PROCESS.era
+            self._by_layout, self._by_rows, self._found, self._era = {}, {}, {}, PROCESS.era
         if PROCESS.is_off:
             PROCESS.calls_off[self._name] += 1
             return self._pytorch(*arguments)
@@ -160,8 +162,13 @@ class Plans:
             asked, posed = self._asked(output, arguments)
             return Found(asked.launcher, posed, asked.choice)
 
-    def _decided(self, key: Hashable, arguments: Sequence[Any], error: Exception | None = None) -> Run | None:
-        """What calls of this layout run from now on, None for PyTorch's own; `error`: why nothing was found."""
+    def _decided(
+        self, key: Hashable, arguments: Sequence[Any], error: Exception | None = None, *, may_search: bool = True
+    ) -> Run | None:
+        """What calls of this layout run from now on, None for PyTorch's own; `error`: why nothing was found.
+
+        `may_search`: whether a thread may look for it first.
+        """
         ready: Run | None = None
         result = self._result(*arguments)
         outputs = result if isinstance(result, tuple) else (result,)
@@ -169,20 +176,27 @@ class Plans:
             try:
                 if error is not None:
                     raise error
+                may_search = may_search and outputs[0].is_cuda and may_take_turns()
+                may_search = may_search and not self._may_be_coarser(arguments)
                 with on_device_of(outputs[0]):
-                    ready = self._chosen(key, result, outputs, arguments)
+                    if may_search and not self._is_named(result, arguments):
+                        ready = self._search(key, result, arguments)
+                    else:
+                        ready = self._chosen(key, result, outputs, arguments)
             except (TunerError, KernelError) as reason:
                 self._note(key, arguments, reason)
+        if ready is None and self._may_be_coarser(arguments):
+            ready = self._as_pytorch(key, is_exact=True)
         self._by_layout[key] = ready
         return ready
 
+    def _may_be_coarser(self, arguments: Sequence[Any]) -> bool:
+        """Whether PyTorch's own call would compute in TF32 what the caller asks for in FP32."""
+        is_tf32 = self.in_tf32 is not None and may_be_tf32(arguments[0]) and self.in_tf32()
+        return is_tf32 and asks_for_more(arguments)
+
     def _chosen(self, key: Hashable, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> Run | None:
-        may_search = outputs[0].is_cuda and may_take_turns()
-        if may_search and not PROCESS.is_ready:
-            return self._search(key, arguments, runtime)
-        asked, _ = self._asked(output, arguments)
-        if may_search and not asked.launcher.is_known(asked.problem, asked.device):
-            return self._search(key, arguments, partial(asked.launcher.look_for, asked.problem, asked.device))
+        asked = self._found.pop(key, None) or self._asked(output, arguments)[0]
         choice, use, (call, why_not) = asked.choice, asked.first_use, asked.call
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         shown = f"{call}, which was faster than {words}" if call else words
@@ -213,9 +227,32 @@ class Plans:
         verdict = PROCESS.contests.verdict(asked.range)
         return verdict is not None and verdict.is_ours
 
-    def _search(self, key: Hashable, arguments: Sequence[Any], find: Callable[[], object]) -> Search:
+    def _is_named(self, output: Any, arguments: Sequence[Any]) -> bool:
+        """Whether a bundle, a lock or the application names what this call launches, which every call does then."""
+        if not PROCESS.is_ready or not runtime().has_named:
+            return False
+        asked, _ = self._asked(output, arguments)
+        return asked.launcher.is_known(asked.problem, asked.device)
+
+    def _search(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Search:
         self._keep(key, arguments, "not_found_yet", "PyTorch's own call, until a configuration is found")
-        return Search(find, self._as_pytorch(key), partial(self._decided, key))
+        find = partial(self._find, key, output, arguments)
+        return Search(find, self._as_pytorch(key), partial(self._decided, key, may_search=False))
+
+    def _find(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> None:
+        """Finds what the calls of this layout ask for, and loads it where they take no turns; for a thread."""
+        found = self._found
+        runtime()
+        with on_device_of(_first(output)):
+            asked, _ = self._asked(output, arguments)
+            if not asked.launcher.is_known(asked.problem, asked.device):
+                asked.launcher.look_for(asked.problem, asked.device)
+            is_launched = not asked.takes_turns and (asked.call[0] or not asked.choice.is_behind)
+            load = asked.launcher.loading_of(asked.problem, asked.device) if is_launched else None
+            if load is not None:
+                with suppress(TunerError, KernelError):  # the first launch says what failed
+                    load()
+        found[key] = asked
 
     def _in_turns(self, key: Hashable, ours: TunedCall) -> Turns:
         """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say."""
@@ -251,12 +288,13 @@ class Plans:
         ours, pytorch = (time_ms / asked.expected_ms for time_ms in (ours_ms, pytorch_ms))
         asked.contest().verdict = Verdict(is_ours=True, ours=ours, library=pytorch)
 
-    def _as_pytorch(self, key: Hashable) -> Run:
+    def _as_pytorch(self, key: Hashable, *, is_exact: bool = False) -> Run:
         tally = self._tally(key)
 
         def run(arguments: Sequence[Any]) -> Any:
             tally.pytorch += 1
-            return self._pytorch(*arguments)
+            with without_tf32() if is_exact else nullcontext():
+                return self._pytorch(*arguments)
 
         return run
 

@@ -57,6 +57,37 @@ def setting() -> str:
 vars(setting)["_dynamo_marked_constant"] = True  # of torch.compiler.assume_constant_result, which imports all of dynamo
 
 
+@contextmanager
+def without_tf32() -> Iterator[bool]:
+    """PyTorch's products of float32 have all their bits meanwhile; whether some had not. Ours stay as they are."""
+    with as_set(), _without_tf32() as changes:
+        yield changes
+
+
+@contextmanager
+def _without_tf32() -> Iterator[bool]:
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
+        products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+        try:
+            yield products != "highest" or cudnn
+        finally:
+            torch.set_float32_matmul_precision(products)
+            torch.backends.cudnn.allow_tf32 = cudnn
+        return
+    # The older settings raise where a program has used these.
+    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [place.fp32_precision for place in places]
+    for place in places:
+        place.fp32_precision = "ieee"
+    try:
+        yield "tf32" in before
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
+
+
 def resolved(accuracy: str, tensor: Tensor) -> str:
     """The accuracy of a product of this tensor; other dtypes, and the CPU, have no TF32."""
     if accuracy != ALLOWED:

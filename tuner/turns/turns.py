@@ -101,8 +101,11 @@ class Search:
         return (self._decision[0] or self._library)(arguments)
 
     def _run(self) -> None:
+        apart_from_captures()
+        find = self._find
+        del self._find  # it may keep the first call's arrays
         try:
-            self._find()
+            find()
         except (TunerError, KernelError) as error:
             self._error = error
 
@@ -170,6 +173,14 @@ THREAD_LOCAL = 1
 """Of CUDA's modes of capture: the calling thread does what a capture of its own alone would forbid."""
 
 
+def apart_from_captures() -> None:
+    """No capture of another thread stops this one, or is spoilt by it, from here on."""
+    from tilewright.tuner.devices.cuda.driver import call  # noqa: PLC0415 - there may be no driver
+
+    with suppress(TunerError):
+        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(ctypes.c_int(THREAD_LOCAL)))
+
+
 def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
     """The same for a thread of its own: no capture of another thread stops it or is spoilt, and it raises nothing.
 
@@ -177,10 +188,7 @@ def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
     """
 
     def run() -> None:
-        from tilewright.tuner.devices.cuda.driver import call  # noqa: PLC0415 - there may be no driver
-
-        with suppress(TunerError):
-            call("cuThreadExchangeStreamCaptureMode", ctypes.byref(ctypes.c_int(THREAD_LOCAL)))
+        apart_from_captures()
         with suppress(TunerError, KernelError):
             load()
 

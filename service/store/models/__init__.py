@@ -4,6 +4,7 @@ from tilewright.service.store.models.access import ApiKey, AuditEntry, BrowserSe
 from tilewright.service.store.models.declarative import Base, uuid7
 from tilewright.service.store.models.demand import AskedShelf, Demand, Predictor
 from tilewright.service.store.models.devices import Device, DeviceModel, DeviceState, Environment
+from tilewright.service.store.models.helion import HelionEntry
 from tilewright.service.store.models.jobs import ChoreRound, IdempotencyKey, JobState, Study, TuningJob
 from tilewright.service.store.models.problems import Kernel, KernelVariant, Problem
 from tilewright.service.store.models.remarks import Claim, ClaimState, SavedView, StudyNote
@@ -38,6 +39,7 @@ __all__ = [
     "Environment",
     "FamilyTable",
     "FireOutcome",
+    "HelionEntry",
     "IdempotencyKey",
     "JobState",
     "Kernel",

@@ -40,7 +40,8 @@ def captured(tmp_path_factory):
 def adopted(captured, tmp_path_factory):
     """A folder of each kernel."""
     target = tmp_path_factory.mktemp("made")
-    return {name: adopt_launch(captured, name, target=target) for name in ("matmul", "softmax", "summed", "masked")}
+    names = ("matmul", "softmax", "summed", "masked", "doubled")
+    return {name: adopt_launch(captured, name, target=target) for name in names}
 
 
 def kernel_of(adopted: Adopted):
@@ -62,7 +63,8 @@ def default_is_right(kernel, shape):
 
 def test_launches_of_the_program_are_counted_and_those_of_a_search_are_not(captured):
     calls = {row["name"]: row["calls"] for row in captured.launches}
-    assert calls == {"matmul": 1, "matmul_2": 1, "softmax": 3, "summed": 1, "masked": 1, "masked_2": 1}
+    once = ("matmul", "matmul_2", "summed", "masked", "masked_2", "doubled", "doubled_2")
+    assert calls == dict.fromkeys(once, 1) | {"softmax": 3}
     assert sum(row["share"] for row in captured.launches) == pytest.approx(1)
     matmul = captured.launch("matmul")
     assert matmul["constexprs"]["BLOCK_M"] == 32
@@ -135,6 +137,22 @@ def test_a_configuration_that_computes_something_else_is_found(adopted):
     values = {parameter.name: parameter.values for parameter in kernel.variants[0].parameters}
     assert (values["ATOMIC"], values["B"]) == ((0, 1), (32, 64, 128))
     assert default_is_right(kernel, kernel.example_shape) == [True, False]
+
+
+def test_what_the_function_asserts_is_a_constraint(adopted):
+    kernel = kernel_of(adopted["summed"])
+    space = kernel.space(kernel.problem(kernel.example_shape), CpuDevice().model.limits)
+    found = {(of["B"], of["ATOMIC"]) for of in (dict(one.items) for one in space.feasible)}
+    assert found == {(32, 0), (64, 0), (32, 1), (64, 1), (128, 1)}
+
+
+def test_the_length_of_a_range_beside_its_size_is_a_power_of_two(adopted):
+    kernel = kernel_of(adopted["doubled"])
+    default = kernel.variants[0].space().default()
+    for width, length in ((32, "32"), (100, "128")):
+        problem = kernel.problem({"width": width})
+        assert kernel.definitions(problem, default)["LENGTH"] == length
+    assert default_is_right(kernel, {"width": 100})[0]
 
 
 def test_inputs_are_like_those_of_the_program(adopted):

@@ -28,6 +28,14 @@ def test_sizes_that_vary_are_axes_and_others_follow():
     assert found == ['4 * p.shape["x_1"]', 'p.shape["x_1"] * p.shape["rows"]', "3", "1", None]
 
 
+def test_a_number_of_elements_follows_from_the_sides_that_are_given_too():
+    shapes = {"x": [(256, 512), (128, 128)]}
+    sizes = axes_of({"n_elements": (32768, 65536), "m": (256, 512), "n": (128, 128)}, shapes, 2)
+    assert [*sizes.axes] == ["m", "n"]
+    assert sizes.expression((32768, 65536)) == 'p.shape["n"] * p.shape["m"]'
+    assert next(iter(axes_of({"n_elements": (32768, 65536)}, shapes, 2).axes)) == "n_elements"
+
+
 def test_a_padded_size_is_a_power_of_two_and_another_the_axis():
     sizes = axes_of({"d": (64, 64)}, {"x": [(9, 7), (64, 64)]}, 2)
     assert sizes.power_expression((64, 64), is_padded=True) == 'next_power_of_2(p.shape["d"])'

@@ -95,6 +95,7 @@ def softmax(out, x, row_stride, n_cols, BLOCK_SIZE: tl.constexpr):
 )
 @triton.jit
 def summed(x, places, total, n, factor, B: tl.constexpr, ATOMIC: tl.constexpr):
+    tl.static_assert(B <= 64 or ATOMIC, "one program keeps one part")
     offsets = tl.program_id(0) * B + tl.arange(0, B)
     where = tl.load(places + offsets, mask=offsets < n, other=0)
     part = tl.sum(tl.load(x + where, mask=offsets < n, other=0.0) * factor)
@@ -113,6 +114,13 @@ def masked(x, mask, bias, out, n, stride, ROWS: tl.constexpr, KIND: tl.constexpr
     if bias is not None:
         value += tl.load(bias + place, mask=place < n)
     tl.store(out + row * n + place, tl.where(~chosen, -1.0, value).to(KIND), mask=place < n)
+
+
+@triton.jit
+def doubled(out, x, width, LENGTH: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, LENGTH)
+    value = tl.load(x + row * width + cols, mask=cols < width, other=0.0)
+    tl.store(out + row * width + cols, 2 * value, mask=cols < width)
 
 
 def multiply(m, n, k):
@@ -145,6 +153,11 @@ def main():
             x, mask, None, y, n, x.stride(0), ROWS=rows, KIND=tl.float16
         )
         torch.testing.assert_close(y.float(), torch.where(mask, x, -1.0), atol=1e-3, rtol=1e-3)
+    for width in (32, 64):
+        x = torch.randn(3, width, device=DEVICE)
+        y = torch.empty_like(x)
+        doubled[(3,)](y, x, width, LENGTH=triton.next_power_of_2(width))
+        torch.testing.assert_close(y, 2 * x)
     config = matmul.best_config
     print("searches", timed.count, "blocks", config.kwargs["BLOCK_M"], "warps", config.num_warps)
 

@@ -12,7 +12,6 @@ import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.tuner.pytorch import operator_plans  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition import call as calls  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.calls import call_of  # noqa: E402
 from tilewright.tuner.pytorch.operators import products  # noqa: E402
@@ -25,6 +24,7 @@ from tilewright.tuner.pytorch.precision import (  # noqa: E402
     products_in_tf32,
     resolved,
     setting,
+    without_tf32,
 )
 
 

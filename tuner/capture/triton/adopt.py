@@ -21,6 +21,7 @@ from tilewright.tuner.adopt.adopt import Adopted
 from tilewright.tuner.adopt.script.contents import described
 from tilewright.tuner.capture.capture import Capture, CaptureError
 from tilewright.tuner.capture.triton.arithmetic import arithmetic_of
+from tilewright.tuner.capture.triton.asserted import asserted
 from tilewright.tuner.capture.triton.contents import contents_of
 from tilewright.tuner.capture.triton.declaration import TritonDeclaration, dtype_of_problem
 from tilewright.tuner.capture.triton.heuristics import heuristic_text
@@ -94,6 +95,7 @@ class _Record:
         constants = self._constants()
         dtypes = [one["dtype"] for one in arguments if one["kind"] == "tensor"]
         own = starts(launches.parameters, configs)
+        claimed = asserted(self._row["source"], self._row["entry"], constants["known_texts"])
         self._note(keeps=any(answer), has_starts=len(own) > 1)
         return {
             "kernel_name": self._row["entry"],
@@ -107,7 +109,7 @@ class _Record:
             "atol": None,
             "parameters": {one.name: [one.number(value) for value in one.values] for one in launches.parameters},
             "default": {one.name: one.number(one.default) for one in launches.parameters},
-            "restrictions": restrictions(launches.parameters, configs),
+            "restrictions": [*restrictions(launches.parameters, configs), *claimed],
             "dtypes": [dtype_of_problem(arguments)],
             "arithmetic": arithmetic_of(self._row["source"], dtypes, self._row["constexprs"]),
             "grid": [],

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.fields.axes import Layout
-from tilewright.tuner.capture.triton.sizes import Column, Sizes, axes_of, is_padded
+from tilewright.tuner.capture.triton.asserted import range_lengths
+from tilewright.tuner.capture.triton.sizes import Column, Sizes, axes_of, is_padded, is_stride
 from tilewright.tuner.capture.triton.space import Tuned, is_block, tuned
 
 Row = Mapping[str, Any]
@@ -72,13 +73,19 @@ class Launches:
         return {name: tuple(row["constexprs"][name] for row in self.rows) for name in names}
 
     @cached_property
-    def sizes(self) -> Sizes:
-        """The axes, and what follows from them."""
+    def _passed_numbers(self) -> dict[str, Column]:
+        """Arguments that are whole numbers."""
         kinds = {name: self.argument(name) for name in self.passed}
         integers = [n for n, one in kinds.items() if one["kind"] == "scalar" and is_integer(one["dtype"])]
-        shapes = {name: self.columns(name, "shape") for name, one in kinds.items() if one["kind"] == "tensor"}
+        return {name: self.number(name) for name in integers}
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The axes, and what follows from them."""
+        arrays = [name for name in self.passed if self.argument(name)["kind"] == "tensor"]
+        shapes = {name: self.columns(name, "shape") for name in arrays}
         sides = {side for columns in shapes.values() for side in columns}
-        numbers = {name: self.number(name) for name in integers}
+        numbers = dict(self._passed_numbers)
         for name, column in self.given_numbers.items():  # one of each column: further ones follow from it
             if column in sides and not is_block(name) and not is_padded(name) and column not in numbers.values():
                 numbers[name] = column
@@ -91,11 +98,17 @@ class Launches:
 
     @cached_property
     def _followed(self) -> dict[str, str]:
-        found = {
-            name: self.sizes.power_expression(column, is_padded=is_padded(name) or is_block(name))
-            for name, column in self.given_numbers.items()
-        }
+        lengths = range_lengths(self.row["source"])
+        found = {}
+        for name, column in self.given_numbers.items():
+            is_rounded_up = is_padded(name) or is_block(name) or (name in lengths and self._is_told_apart(name, column))
+            found[name] = self.sizes.power_expression(column, is_padded=is_rounded_up)
         return {name: text for name, text in found.items() if text is not None}
+
+    def _is_told_apart(self, name: str, column: Column) -> bool:
+        """Whether the function is given the same number twice: as the length of a range, and as what counts of it."""
+        numbers = self._passed_numbers | self.given_numbers
+        return any(numbers[one] == column for one in numbers if one != name and not is_stride(one))
 
     @cached_property
     def derived(self) -> dict[str, str]:

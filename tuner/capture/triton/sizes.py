@@ -97,15 +97,18 @@ def is_stride(name: str) -> bool:
 def axes_of(numbers: Mapping[str, Column], shapes: Mapping[str, Sequence[Column]], launches: int) -> Sizes:
     """The axes. `numbers`: whole numbers that launches are given; `shapes`: the sizes of each array, axis by axis.
 
-    A number is an axis where an array has it as a size, or as its number of elements, or where it varies and does not
-    follow from others; then each size of an array that does not follow, unless it is small.
+    A number is an axis where an array has it as a size, or where it does not follow from others and an array has it as
+    its number of elements, or it varies; then each size of an array that does not follow, unless it is small.
     """
     sizes = Sizes(launches)
     sides = {side for columns in shapes.values() for side in columns}
-    sides |= {tuple(map(math.prod, zip(*columns, strict=True))) for columns in shapes.values() if columns}
+    elements = {tuple(map(math.prod, zip(*columns, strict=True))) for columns in shapes.values() if columns}
     named = {name: column for name, column in numbers.items() if min(column) >= 1 and not is_stride(name)}
     for name, column in named.items():
         if max(column) > 1 and column in sides:
+            sizes.add(name, column)
+    for name, column in named.items():
+        if max(column) > 1 and column in elements - sides and not sizes.follows(column):
             sizes.add(name, column)
     _add_varying(sizes, named)
     for name, columns in shapes.items():

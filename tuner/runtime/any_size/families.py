@@ -78,6 +78,11 @@ class Families:
         with self._lock:
             return [one for (_, model), one in self._kept.items() if model == slug]
 
+    @property
+    def has_pinned(self) -> bool:
+        """Whether `pin` has named ranges."""
+        return bool(self._pinned)
+
     def pin(self, ranges: Mapping[Family, Ranges], slug: str) -> None:
         """Puts these ranges before every source, for launchers that are asked for later."""
         with self._lock:

@@ -119,15 +119,16 @@ class ApiCalls:
         body |= {} if times is None else {"times": times._asdict()}
         return self.call("/v1/claims", body)
 
-    def call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON object that a GET answers, or with a body a POST.
+    def call(self, path: str, body: Mapping[str, Any] | None = None, method: str | None = None) -> dict[str, Any]:
+        """The JSON object that a GET answers, or with a body a POST; `method`: another one.
 
         Raises urllib.error.HTTPError for a refusal, OSError or http.client.HTTPException where nothing answers in time,
         ValueError for anything else than a JSON object.
         """
         data = None if body is None else json.dumps(body).encode()
         headers = self._headers | ({} if body is None else {"Content-Type": "application/json"})
-        request = urllib.request.Request(self.url + path, data, headers)  # noqa: S310 - http or https: see __init__
+        url = self.url + path
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - http or https: see __init__
         with self._opener.open(request, timeout=self._limit_s) as response:
             text = response.read(MAX_ANSWER_BYTES + 1)
         answer = json.loads(text) if len(text) <= MAX_ANSWER_BYTES else None

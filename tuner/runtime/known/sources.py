@@ -95,6 +95,11 @@ class Sources:
         self._lock = ForkSafeLock()
         self._forget(())
 
+    @property
+    def has_named(self) -> bool:
+        """Whether a bundle, a lock or the application names configurations: these run from the first call on."""
+        return self._bundle is not None or bool(self._pinned) or self.families.has_pinned
+
     def is_known(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> bool:
         """Whether `choose` asks no service and predicts nothing, which takes up to seconds."""
         if (problem, place.slug) in self._choices or problem in self._pinned or self._known(kernel, problem, place):

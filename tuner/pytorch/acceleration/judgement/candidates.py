@@ -28,7 +28,7 @@ from tilewright.tuner.runtime.launches.devices import place_of, resolved
 from tilewright.tuner.runtime.launches.library_calls import call_of
 from tilewright.tuner.turns.turns import beside_captures
 
-ROUNDS, LIMIT_S = 9, 1.0
+ROUNDS, LIMIT_S, SAMPLE_S = 7, 1.0, 4e-3
 """Of a site alone: who is ahead there is only asked to spare the model a trial."""
 
 PROMOTE_K = "PROMOTE_K"
@@ -224,7 +224,7 @@ def weigh(candidate: Candidate, tolerance: float | None, pool: Any) -> None:
         except Exception as error:  # noqa: BLE001 - what cannot be captured raises what it likes
             candidate.reason = f"it cannot be captured in a CUDA graph: {first_line(error)}"
             return
-    times_ms = play(contestants, _tensor(site.call.arguments).device, ROUNDS, LIMIT_S)
+    times_ms = play(contestants, _tensor(site.call.arguments).device, ROUNDS, LIMIT_S, SAMPLE_S)
     candidate.pytorch_ms, candidate.ours_ms = median(times_ms["PyTorch"]), median(times_ms["ours"])
     if pool is None or not candidate.is_disputed:  # else the model, whose caches are as they are, says it
         candidate.reason = candidate.slower_alone

@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tilewright.tuner.pytorch.acceleration.judgement.trees import called
-from tilewright.tuner.pytorch.precision import as_set
 
 LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 PARTS = (2, 4, 8)
@@ -133,34 +132,3 @@ _PRODUCTS: Mapping[Any, tuple[Any, int, int, int]] = {
     aten.convolution: (aten.convolution, 0, 1, 1),
 }
 """What adds a part, the place of the first operand, and the dimensions of k in both."""
-
-
-@contextmanager
-def without_tf32() -> Iterator[bool]:
-    """PyTorch's products of float32 have all their bits meanwhile; whether some had not. Ours stay as they are."""
-    with as_set(), _without_tf32() as changes:
-        yield changes
-
-
-@contextmanager
-def _without_tf32() -> Iterator[bool]:
-    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
-        products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
-        try:
-            yield products != "highest" or cudnn
-        finally:
-            torch.set_float32_matmul_precision(products)
-            torch.backends.cudnn.allow_tf32 = cudnn
-        return
-    # The older settings raise where a program has used these.
-    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = [place.fp32_precision for place in places]
-    for place in places:
-        place.fp32_precision = "ieee"
-    try:
-        yield "tf32" in before
-    finally:
-        for place, precision in zip(places, before, strict=True):
-            place.fp32_precision = precision

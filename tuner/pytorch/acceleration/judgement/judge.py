@@ -15,7 +15,6 @@ from tilewright.tuner.pytorch.acceleration.graphs.graph import GraphForward, gra
 from tilewright.tuner.pytorch.acceleration.graphs.graph_capture import first_line, replay_timed
 from tilewright.tuner.pytorch.acceleration.installation.installed import install, uninstall
 from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate
-from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within
 from tilewright.tuner.pytorch.acceleration.judgement.sample import Sample
 from tilewright.tuner.pytorch.acceleration.judgement.standard import INFINITE, NONE, Standard, Verdict
@@ -31,6 +30,7 @@ from tilewright.tuner.pytorch.acceleration.result import (
     OURS_GRAPH,
 )
 from tilewright.tuner.pytorch.operator import is_watched
+from tilewright.tuner.pytorch.precision import without_tf32
 
 CHOOSING, PLAYING = 0.25, 0.3
 """Of the time that is left: for rounds of the model without each replacement, and to be kept for those of all ways."""

@@ -18,8 +18,8 @@ from tilewright.tuner.pytorch.acceleration.judgement.exact import (
     PARTS,
     InParts,
     computed_in_double,
-    without_tf32,
 )
+from tilewright.tuner.pytorch.precision import without_tf32
 
 MARGIN = 1.5
 """Of PyTorch's own error, so much is allowed: two orders of summation differ by as much."""

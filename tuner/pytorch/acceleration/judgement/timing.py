@@ -30,13 +30,17 @@ class Contestant:
 
 
 def play(
-    contestants: Mapping[str, Contestant], device: torch.device, rounds: int, limit_s: float
+    contestants: Mapping[str, Contestant],
+    device: torch.device,
+    rounds: int,
+    limit_s: float,
+    sample_s: float = SAMPLE_S,
 ) -> dict[str, list[float]]:
     """Milliseconds of doing it once, a number a round, by contestant; each round starts with another one.
 
     After `limit_s` no more rounds begin than FEWEST_ROUNDS.
     """
-    counts = {name: _calls_of_a_sample(one, device) for name, one in contestants.items()}
+    counts = {name: _calls_of_a_sample(one, device, sample_s) for name, one in contestants.items()}
     times_ms: dict[str, list[float]] = {name: [] for name in contestants}
     names, begun = list(contestants), time.monotonic()
     for number in range(rounds):
@@ -48,12 +52,12 @@ def play(
     return times_ms
 
 
-def _calls_of_a_sample(contestant: Contestant, device: torch.device) -> int:
+def _calls_of_a_sample(contestant: Contestant, device: torch.device, sample_s: float) -> int:
     """After two calls that warm up."""
     _sample_ms(contestant, device, 1)
     _sample_ms(contestant, device, 1)
     once_ms = _sample_ms(contestant, device, 1) * contestant.times
-    return max(1, min(contestant.most_calls, int(SAMPLE_S * 1e3 / max(once_ms, 1e-6))))
+    return max(1, min(contestant.most_calls, int(sample_s * 1e3 / max(once_ms, 1e-6))))
 
 
 def _sample_ms(contestant: Contestant, device: torch.device, count: int) -> float:
