@@ -1,7 +1,5 @@
 """What the tests need that somebody has installed who runs only some of them; the scripts of tools/ start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

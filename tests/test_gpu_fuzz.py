@@ -1,7 +1,5 @@
 """The fuzz and the check on a GPU, as far as they run without one."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import random

@@ -1,7 +1,5 @@
 """Programs and kernels of others: adopted, and beside the gallery's."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Tables, looking up, asking and refusals as a person with a browser meets them."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from small_operators import Small
 from turns_on_gpu import runtime_of  # noqa: F401 - a fixture of this folder

@@ -1,7 +1,5 @@
 """A configuration that was not verified at its shape is checked on the caller's stream, and nobody waits for it."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """The operators of tilewright.torch on CUDA tensors: streams, graphs, compilers, gradients, and what a call costs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

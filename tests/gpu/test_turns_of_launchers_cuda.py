@@ -1,7 +1,5 @@
 """On a GPU: a launcher's configuration that was not measured here takes turns with the call of the array's library."""
 
-from __future__ import annotations
-
 import pytest
 from turns_on_gpu import NAIVE, facts, settled, square
 

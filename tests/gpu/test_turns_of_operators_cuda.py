@@ -1,7 +1,5 @@
 """On a GPU: operators that were not measured here take turns with PyTorch's calls, and the clock decides."""
 
-from __future__ import annotations
-
 import time
 import warnings
 

@@ -1,7 +1,5 @@
 """gemm's views and batches on a GPU: compared on the device, nothing written between rows, the library beside them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """What tests of turns on a GPU share: a runtime of known answers, and calls until the clock has decided."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

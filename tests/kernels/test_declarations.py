@@ -1,7 +1,5 @@
 """Declarations of kernels: their fields, their dtypes, and the problems that they pose."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import pickle

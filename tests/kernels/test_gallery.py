@@ -1,7 +1,5 @@
 """The gallery of examples: right on the CPU device at odd shapes and at edges, and compiled for GPUs without one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What verification on the CPU device finds: planted faults, and relations that need no reference and no tolerance."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

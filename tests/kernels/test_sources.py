@@ -1,7 +1,5 @@
 """Sources of kernels: what is compiled, what constants it gets, and the hash that identifies it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Spaces, launches and layouts stay as they were recorded, unless a change of them was meant (recorded_spaces.py)."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The faults fit today's sources, changes of Python are single ones that compile, and the table counts both."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings, and the lock of a device."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

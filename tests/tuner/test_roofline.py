@@ -1,7 +1,5 @@
 """Small things of the tuner: the roofline and the words of errors."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

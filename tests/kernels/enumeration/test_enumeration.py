@@ -1,7 +1,5 @@
 """Configurations of a space: the feasible ones are found without visiting every point."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

@@ -1,7 +1,5 @@
 """linear's sources on the CPU device, its variants made of gemm's, and its search spaces."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The normalisations of rows: their reference, and their sources run for real on the CPU device."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

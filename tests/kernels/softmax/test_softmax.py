@@ -1,7 +1,5 @@
 """softmax: its reference, and its sources run for real on the CPU device."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`tilewright kernels check` and `new`: findings, JSON, exit codes; and such a kernel is served like any other."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys

@@ -1,7 +1,5 @@
 """What the program loads before it runs a command, and what a light installation can do."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The main job with everything real; what `serve` refuses before it serves, and https."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Compilations: their errors, sources that compile by themselves, and entries that are templates."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import resource

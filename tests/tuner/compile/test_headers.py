@@ -1,7 +1,5 @@
 """What nvcc gives a source unasked and NVRTC lacks: headers of C, C++ and CUDA, CUB, Thrust and libcu++."""
 
-from __future__ import annotations
-
 import pytest
 from contracts.variant import needs_nvrtc
 

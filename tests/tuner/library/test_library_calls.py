@@ -1,7 +1,5 @@
 """cublasLt by a noted that notes its calls: what the heuristic is asked for, and what algorithms are named."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 

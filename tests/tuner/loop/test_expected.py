@@ -1,7 +1,5 @@
 """What results are held to: references in their short forms, a check of the kernel's own, a trusted configuration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Trials that are sent ahead, found wrong afterwards, or lost with the process of their device."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

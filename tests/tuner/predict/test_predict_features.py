@@ -1,7 +1,5 @@
 """Predictors: features of a configuration, tiles and waves, and who leads by how much."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

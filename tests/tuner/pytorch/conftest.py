@@ -1,7 +1,5 @@
 """Operators with a runtime that knows every problem, by small configurations that compile quickly."""
 
-from __future__ import annotations
-
 import pytest
 from small_operators import Small
 

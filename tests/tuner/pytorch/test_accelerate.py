@@ -1,7 +1,5 @@
 """Accelerating a model on the CPU: what wins stays, what fails leaves the model as it was, and a lock does the same."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """A lock makes the same choices elsewhere, in every rank, and is refused where it does not fit."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

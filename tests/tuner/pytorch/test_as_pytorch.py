@@ -1,7 +1,5 @@
 """What a program may do with an operator of PyTorch it may do with ours: with the same result, or the same refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Fusions in a model: what one kernel computes of a module's code, always with the model's own result, and undone."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

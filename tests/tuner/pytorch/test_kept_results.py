@@ -1,7 +1,5 @@
 """A decision is kept for the next start, and comes within its limit, with a line that says how far it is."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

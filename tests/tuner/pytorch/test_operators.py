@@ -1,7 +1,5 @@
 """The operators: what they compute, their gradients, and how PyTorch's compilers see them."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

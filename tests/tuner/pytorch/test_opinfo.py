@@ -1,7 +1,5 @@
 """Samples of PyTorch's own test suite through our operators and accelerated modules: a part here, all of it nightly."""
 
-from __future__ import annotations
-
 import sys
 import zlib
 

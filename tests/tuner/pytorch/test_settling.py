@@ -1,7 +1,5 @@
 """What `accelerate` decides and installs, piece by piece: errors, the way that is taken, joined parameters."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Errors from the model in float64: ours and PyTorch's own, and what is allowed of them."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What programs of others call: layers of libraries, products by every name, adapters, and what is left alone."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

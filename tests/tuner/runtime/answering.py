@@ -1,7 +1,5 @@
 """A service on loopback with one reply, and what is warned of meanwhile."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

@@ -1,7 +1,5 @@
 """A launcher of a small gemm, whose configurations are pinned."""
 
-from __future__ import annotations
-
 import pytest
 from runtime_gemm import GEMM, ODD, TILED, K, M, N
 

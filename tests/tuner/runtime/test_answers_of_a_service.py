@@ -1,7 +1,5 @@
 """Answers of a service: asked for, kept on disk, refused where they make no sense."""
 
-from __future__ import annotations
-
 import socket
 import time
 

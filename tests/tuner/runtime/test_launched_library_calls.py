@@ -1,7 +1,5 @@
 """A library's call that the finals found faster is what the launcher makes, where that version is installed."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 

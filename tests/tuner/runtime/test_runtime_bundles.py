@@ -1,7 +1,5 @@
 """Bundles that the launcher refuses, and whose code it loads."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shutil

@@ -1,7 +1,5 @@
 """A configuration that was not verified at the shape that it serves is checked when it is used first."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

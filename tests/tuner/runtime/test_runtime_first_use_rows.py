@@ -1,7 +1,5 @@
 """The check that runs on a GPU, with its CUDA source compiled for the host: what it finds in a product."""
 
-from __future__ import annotations
-
 import ctypes
 from math import erf
 

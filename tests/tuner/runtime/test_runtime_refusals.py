@@ -1,7 +1,5 @@
 """What the launcher refuses before anything runs, and the words for it."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What the launcher predicts from shipped records, where nothing else is known."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """Where a launcher's configurations come from, in order: pins, bundle, cache, service, default."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from pathlib import Path

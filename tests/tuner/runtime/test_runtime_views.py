@@ -1,7 +1,5 @@
 """The launcher on the CPU device: transposed views, slices and batches."""
 
-from __future__ import annotations
-
 import ctypes
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Triton functions compiled ahead for a GPU that is not there, in the pool's processes. Nothing is launched."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 

@@ -1,7 +1,5 @@
 """docs/triton.md: its kernel is loaded, compiled and right, and its application runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

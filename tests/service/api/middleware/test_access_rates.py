@@ -1,7 +1,5 @@
 """How much one caller may ask, and how long a token that was looked up is believed."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

@@ -1,7 +1,5 @@
 """What compiles for a GPU compiles on the CPU device, and has the documented values there."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Half types on the CPU device: conversions as the device's instructions do them, and products of them."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How the CPU device runs launches in order, blocks in processes, and the threads of a block."""
 
-from __future__ import annotations
-
 import ctypes
 from collections import Counter
 from dataclasses import replace
