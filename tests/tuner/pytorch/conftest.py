@@ -56,3 +56,10 @@ def slow_linear(monkeypatch):
 def net():
     """The small network."""
     return pytest.importorskip("small_network").Net()
+
+
+@pytest.fixture
+def without_gradients():
+    """PyTorch records none, as in an application that only computes."""
+    with pytest.importorskip("torch").no_grad():
+        yield

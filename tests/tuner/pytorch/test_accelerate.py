@@ -23,13 +23,9 @@ from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 def test_what_wins_in_the_whole_model_is_replaced_and_computes_the_same(slow_linear, net):

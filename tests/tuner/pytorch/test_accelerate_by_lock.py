@@ -27,13 +27,9 @@ from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.launches import host  # noqa: E402
 from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 @pytest.mark.in_turn(3)

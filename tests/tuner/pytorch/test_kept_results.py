@@ -20,13 +20,9 @@ from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa
 from tilewright.tuner.pytorch.acceleration.judgement import judge, settling, timing  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 @pytest.fixture

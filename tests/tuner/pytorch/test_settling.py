@@ -38,13 +38,9 @@ from tilewright.tuner.runtime.known import prediction_process  # noqa: E402
 from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 def test_the_error_of_an_output_is_that_of_its_worst_tensor():

@@ -11,13 +11,9 @@ torch = pytest.importorskip("torch")
 from tilewright.tuner.pytorch.acceleration.judgement import exact  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.standard import NONE, Error, Standard, Verdict  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 class Casts(nn.Module):
@@ -183,7 +179,7 @@ def test_every_way_to_allow_tf32_is_seen_and_put_back():
     program = f"""
 import os
 import torch
-from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32
+from tilewright.tuner.pytorch.precision import without_tf32
 
 def now():
     return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
