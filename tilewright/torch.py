@@ -17,6 +17,7 @@ _LATER = {
     "record": "tilewright.tuner.pytorch.recording.recorder",
     "accelerate": "tilewright.tuner.pytorch.acceleration.accelerate",
     "export_metrics": "tilewright.tuner.pytorch.metrics",
+    "warm": "tilewright.tuner.pytorch.warm_up",
     "Acceleration": "tilewright.tuner.pytorch.acceleration.result",
     "AccelerationWarning": "tilewright.tuner.pytorch.acceleration.result",
 }
@@ -57,4 +58,5 @@ __all__ = [
     "softmax",
     "status",
     "use",
+    "warm",
 ]

@@ -32,7 +32,10 @@ def row(
     seconds: float,
     seed: int,
 ) -> dict[str, Any]:
-    """Times in ms, all taken in turns; `exact_ms` is the lesser of the search's best and of the table's own, exact."""
+    """Times in ms, all taken in turns; `exact_ms` is the lesser of the search's best and of the table's own, exact.
+
+    `time_ms`: of the table's configuration; `launched_ms`: of the library's call where the range is the library's.
+    """
     ranges = found()
     if ranges is None:
         raise ValueError(f"{family} has no table yet: measure the part `tables` first")
@@ -46,10 +49,12 @@ def row(
         )
         asked: list[tuple[str, Bench, Configuration | None]] = [("table", at, own), ("own", exact, own)]
         asked += [("searched", exact, searched)] if searched is not None else []
+        asked += [("own choice", exact, None)] if ranges.ranges[number].choice.library_name else []
         times = _in_turns(kernel.l2_of(family.exact(size)), [*asked, ("library", exact, None)])
     exact_ms = min(times[name] for name in ("own", "searched") if name in times)
     return {
         "time_ms": times["table"],
+        "launched_ms": times.get("own choice", times["table"]),
         "exact_ms": exact_ms,
         "library_ms": times.get("library"),
         "ratio": exact_ms / times["table"],
@@ -88,7 +93,8 @@ def _in_turns(l2: str, asked: Sequence[tuple[str, Bench, Configuration | None]])
     programs: dict[str, tuple[Bench, Any]] = {}
     for name, bench, configuration in asked:
         try:
-            program = bench.library() if configuration is None else bench.compile(configuration)
+            is_library = configuration is None
+            program = bench.library(at_any_size=name != "library") if is_library else bench.compile(configuration)
             if configuration is not None and not bench.verify(program).is_right:
                 raise ValueError(f"{configuration} is wrong at {bench.problem}")
         except TrialFailure:

@@ -10,7 +10,6 @@ from typing import Any
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.families.limits import FamilyBudget
 from tilewright.tuner.families.proposals import shipped_records
@@ -77,9 +76,7 @@ def ranges_of(document: Mapping[str, Any], family: Family) -> Ranges | None:
     found = _row(document, family)
     if found is None:
         return None
-    choices = [
-        Choice(Configuration.of(one["variant"], one["configuration"]), "table", "range") for one in found["ranges"]
-    ]
+    choices = [Choice.from_facts({"match": "range", **one}, "table") for one in found["ranges"]]
     return Ranges([SizeRange(one["high"], choice) for one, choice in zip(found["ranges"], choices, strict=True)])
 
 
@@ -95,6 +92,7 @@ def _facts(kernel: Kernel, made: Table) -> dict[str, Any]:
             "high": span.high,
             "variant": span.configuration.variant,
             "configuration": dict(span.configuration.values),
+            "library": {"name": made.own_choice, "faster": True, "launched": True} if span.is_library else None,
         }
         for span in made.spans
     ]

@@ -102,12 +102,12 @@ def _library(best: BestAnswer) -> str:
     library = best.library
     if library is None:
         return "no library was timed"
+    advice = "launchers make this call" if library.launched else "use the library here"
     if library.expected:
         verdict = "this kernel should be faster" if library.speedup >= 1 else "tuning may well beat it"
-        verdict = "use the library here: it may well be faster" if library.faster else verdict
+        verdict = f"{advice}: it may well be faster" if library.faster else verdict
         return f"{library.name}: {milliseconds(library.time_ms)} expected, not timed; {verdict} ({library.speedup:.2f})"
     if library.faster:
-        advice = "launchers make this call" if library.launched else "use the library here"
         verdict = f"{advice}: it is {1 / library.speedup:.2f} times as fast as this kernel"
     else:
         verdict = f"this kernel is {library.speedup:.2f} times as fast"

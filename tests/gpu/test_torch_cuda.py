@@ -1,5 +1,7 @@
 """The operators of tilewright.torch on CUDA tensors: streams, graphs, compilers, gradients, and what a call costs."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -192,10 +194,20 @@ def ranks(torch, tmp_path, monkeypatch):
 
 
 def test_two_ranks_have_the_same_choices_by_one_lock(ranks, tmp_path):
-    first, second = two_ranks(ranks.lock_for("cuda", tmp_path / "tilewright.lock"), "cuda")
+    first, second = two_ranks("locked_rank", ranks.lock_for("cuda", tmp_path / "tilewright.lock"), "cuda")
     assert first == second
     assert (first["applied"], first["said"]) == (True, [])
     assert [one.partition(" ")[0] for one in first["chosen"]] == ["layer_norm", "linear", "linear", "softmax"]
+
+
+def test_two_ranks_that_start_cold_have_the_choices_of_the_first(gpu, tmp_path, monkeypatch):
+    """They begin with different configurations, and their own clocks decide: on two GPUs where there are as many."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    first, second = two_ranks("warm_rank", tmp_path, "neither")
+    assert {name: one for name, one in first.items() if name not in {"before", "reason"}} == {
+        name: one for name, one in second.items() if name not in {"before", "reason"}
+    }
+    assert "calls each" in first["reason"]
 
 
 @pytest.mark.filterwarnings("always")

@@ -67,6 +67,13 @@ def test_a_fast_prediction_stays(torch, device, operators):
     assert decision_of(torch, tw, 2048, is_busy=True).is_ours
 
 
+def test_warm_decides_by_times_where_the_gpu_would_wait_for_the_host(torch, operators):
+    tw = operators(of_square(64, NAIVE))
+    a, b = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+    [decision] = tw.warm(tw.gemm, a, b)
+    assert "calls each" in decision.reason
+
+
 def test_an_idle_gpu_decides_by_what_it_tells(torch, operators):
     tw = operators(of_square(64, NAIVE))
     decision = decision_of(torch, tw, 64, is_busy=False)

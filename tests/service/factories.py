@@ -167,7 +167,7 @@ class Rows:
             )
         )
 
-    def table(self, shape, spans, times, *, model=H200, environment=NEW, library_ms=None, options=None) -> int:
+    def table(self, shape, spans, times, *, model=H200, environment=NEW, library_ms=None, options=None, **more) -> int:
         """The id of gemm's table: `spans` as (low, high, configuration), `times` in ms by configuration and size."""
         device, declared = self.device(model, environment), registry.catalogue().get("gemm")
         family = Family.of(declared, shape, options=options)
@@ -179,10 +179,11 @@ class Rows:
             times,
             library_ms or {},
             "cuBLAS 13.0" if library_ms else None,
-            {number: [low, high] for number, (low, high, _) in enumerate(spans)},
+            {number: [low, high] for number, (low, high, *_) in enumerate(spans)},
             trials=len(times),
             compilations=len(times),
             seconds=1.0,
+            **more,
         )
         job = self.job(registry.problem_row(self.session, family), device)
         document = json.loads(json.dumps(made.as_json(declared)))

@@ -1,4 +1,4 @@
-"""A cublasLt that notes its calls, and whose heuristic returns three algorithms."""
+"""A cublasLt, and a cuBLAS, that note their calls; the heuristic returns three algorithms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tilewright.tuner.library import cublaslt
+from tilewright.tuner.library import cublas, cublaslt
 
 FOUND = ({0: 66, 1: 20, 6: 13}, {0: 66, 1: 20, 6: 13, 2: 1}, {0: 21, 2: 3, 3: 2, 8: 5})
 """What the heuristic returns, by CUBLASLT_ALGO_CONFIG_…; the first two are not told apart by that."""
@@ -28,6 +28,8 @@ class Noting:
                 count._obj.value = len(FOUND)
                 for place in range(len(FOUND)):
                     results[place].algorithm.data[0], results[place].workspace_bytes = place, 64 * place
+            if name == "cublasGetProperty":
+                arguments[1]._obj.value = (13, 1, 2)[arguments[0].value]
             if name == "cublasLtMatmulAlgoConfigGetAttribute":
                 algorithm, attribute, value = arguments[:3]
                 told = FOUND[algorithm._obj.data[0]]
@@ -59,7 +61,9 @@ def noting_library():
     """In place of NVIDIA's."""
     noting = Noting()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cublaslt, "load", lambda _name: noting)
-        cublaslt.version.cache_clear()
+        for library in (cublas, cublaslt):
+            patch.setattr(library, "load", lambda _name: noting)
+            library.version.cache_clear()
         yield noting
-    cublaslt.version.cache_clear()
+    for library in (cublas, cublaslt):
+        library.version.cache_clear()

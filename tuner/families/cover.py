@@ -22,11 +22,15 @@ Times = Mapping[Configuration, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Span:
-    """Sizes from `low` to `high`, and the configuration that serves them."""
+    """Sizes from `low` to `high`, and the configuration that serves them.
+
+    `is_library`: the library's call serves them where it can be made.
+    """
 
     low: int
     high: int
     configuration: Configuration
+    is_library: bool = False
 
 
 class NoCoverError(ValueError):
@@ -122,7 +126,7 @@ def _joined(chosen: Sequence[tuple[int, int, Configuration]]) -> list[tuple[int,
 def _met(chosen: Sequence[tuple[int, int, Configuration]], times: Times, low: int, high: int) -> list[Span]:
     """Joins spans, so that no gap is left between them."""
     ends = [
-        _crossing(times[one], times[next_one], last, first) for (_, last, one), (first, _, next_one) in pairwise(chosen)
+        crossing(times[one], times[next_one], last, first) for (_, last, one), (first, _, next_one) in pairwise(chosen)
     ]
     starts = [low, *(end + 1 for end in ends)]
     return [
@@ -131,7 +135,7 @@ def _met(chosen: Sequence[tuple[int, int, Configuration]], times: Times, low: in
     ]
 
 
-def _crossing(one: Mapping[int, float], other: Mapping[int, float], below: int, above: int) -> int:
+def crossing(one: Mapping[int, float], other: Mapping[int, float], below: int, above: int) -> int:
     """The last size that the first of two serves, `above` - 1 at most: where lines through their times cross."""
     if not all(size in of_one for of_one in (one, other) for size in (below, above)):
         return above - 1 if above in one else below  # whoever was right at both ends serves what is between them

@@ -16,6 +16,7 @@ from tilewright.kernels.variant import Variant
 from tilewright.tuner.devices.device import Bench, Device
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.families.cover import Span
+from tilewright.tuner.families.library import library_rounds, with_library
 from tilewright.tuner.families.limits import FamilyHooks, FamilyStoppedError
 from tilewright.tuner.families.representative import inside, middle
 from tilewright.tuner.families.table import Measured
@@ -49,6 +50,7 @@ class Measurements:
         self._limits = device.model.limits
         self._place = TargetDevice(device.model.slug, self._limits)
         self._met: dict[tuple[Configuration, Configuration, int, int], int] = {}
+        self._ahead: dict[tuple[Configuration, int], bool] = {}
 
     @property
     def sizes(self) -> list[int]:
@@ -131,6 +133,39 @@ class Measurements:
                 self.measured.library_ms[size] = samples[LIBRARY_SAMPLES // 2]
         except TrialFailure as failure:
             self.hooks.say(f"{self.family.axis}={size}: the library's call failed: {failure.outcome}")
+
+    def with_library(self, spans: Sequence[Span]) -> list[Span]:
+        """The spans, cut where the library's call serves a part; not where rows must not depend on their number."""
+        if self.family.batch_invariant:
+            return list(spans)
+        for span in spans:
+            for size in (one for one in self.sizes if span.low <= one <= span.high):
+                self._compare(span.configuration, size)
+        ahead, measured = {key for key, is_ahead in self._ahead.items() if is_ahead}, self.measured
+        return with_library(spans, measured.times, measured.library_ms | measured.own_choice_ms, ahead)
+
+    def _compare(self, configuration: Configuration, size: int) -> None:
+        """Plays rounds of the library's own choice and the configuration, where the library's fastest call is ahead."""
+        ours_ms, library_ms = self.measured.times[configuration].get(size), self.measured.library_ms.get(size)
+        is_ahead = ours_ms is not None and library_ms is not None and library_ms < ours_ms
+        if is_ahead and (configuration, size) not in self._ahead:
+            beside = partial(self._rounds_beside, configuration, size)
+            self._ahead[configuration, size] = self.on_bench(size, beside)
+
+    def _rounds_beside(self, configuration: Configuration, size: int, bench: Bench) -> bool:
+        try:
+            ours, l2 = bench.compile(configuration), self.kernel.l2_of(self.family.exact(size))
+            found = library_rounds(bench, ours, l2)
+            if found is None:
+                return False
+            self.measured.own_choice_ms[size], is_ahead = found
+            self.measured.own_choice = bench.library_name(at_any_size=True)
+        except TrialFailure as failure:
+            self.hooks.say(f"{self.family.axis}={size}: the library's call failed: {failure.outcome}")
+            if failure.sticky:
+                raise ContextLostError(configuration, None) from failure
+            return False
+        return is_ahead
 
     def met(self, one: Span, other: Span) -> int:
         """The last size that the first of two ranges that meet serves: behind it the other one is faster."""

@@ -19,7 +19,8 @@ from tilewright.tuner.runtime.any_size.tables import FORMAT
 class Table:
     """The ranges of a family on a device model, and the times that they rest on.
 
-    `library_ms`: the time of `library` by size, where it has such a product. `verified`: the sizes at which each
+    `library_ms`: the time of `library` by size, where it has such a product; `own_choice_ms`: that of the call
+    `own_choice`, which serves ranges, where it was timed beside ours. `verified`: the sizes at which each
     range's configuration was verified, its ends and random ones: each kind of inputs at one of them, the first at all.
     """
 
@@ -34,6 +35,8 @@ class Table:
     trials: int
     compilations: int
     seconds: float
+    own_choice_ms: Mapping[int, float] = field(default_factory=dict)
+    own_choice: str | None = None
 
     @property
     def sizes(self) -> list[int]:
@@ -72,6 +75,8 @@ class Table:
         inside = [size for size in self.sizes if span.low <= size <= span.high]
         ours = self.times[span.configuration]
         told = [self.library_ms[size] < ours[size] for size in inside if size in self.library_ms]
+        name = self.own_choice if span.is_library else self.library and without_algorithm(self.library)
+        library = {"name": name, "faster": all(told), "launched": span.is_library}
         return {
             "low": span.low,
             "high": span.high,
@@ -79,7 +84,7 @@ class Table:
             "configuration": dict(span.configuration.values),
             "source_hash": kernel.source_hash(span.configuration.variant),
             "times_ms": {str(size): ours[size] for size in inside},
-            "library": {"faster": all(told)} if told else None,
+            "library": library if told else None,
             "verified_at": list(self.verified.get(number, ())),
         }
 
@@ -91,6 +96,7 @@ class Table:
             "best_ms": best_ms,
             "best": str(configuration),
             "library_ms": self.library_ms.get(size),
+            "own_choice_ms": self.own_choice_ms.get(size),
         }
 
 
@@ -101,6 +107,8 @@ class Measured:
     times: dict[Configuration, dict[int, float]] = field(default_factory=dict)
     library_ms: dict[int, float] = field(default_factory=dict)
     library: str | None = None  # its name
+    own_choice_ms: dict[int, float] = field(default_factory=dict)
+    own_choice: str | None = None
     barred: set[Configuration] = field(default_factory=set)
     compiled: set[Configuration] = field(default_factory=set)
     trials: int = 0

@@ -86,6 +86,8 @@ def tune_family(
         measured.trials,
         len(measured.compiled),
         time.monotonic() - started,
+        {size: ms for size, ms in measured.own_choice_ms.items() if size in served},
+        measured.own_choice,
     )
 
 
@@ -193,6 +195,7 @@ class _Job:
                 replace(span, low=low, high=high)
                 for span, low, high in zip(spans, starts, [*ends, family.high], strict=True)
             ]
+            spans = self._on.with_library(spans)
             verified, fallen = self._on.verified(spans)
             if not fallen:
                 return spans, verified

@@ -10,10 +10,12 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.library import cudnn
-from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, fused_product, has_call, product_of
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryCall, has_call
 from tilewright.tuner.library.cublaslt import CublasLt
 from tilewright.tuner.library.layer import LayerEnd, WideWeights, has_narrow_weights, is_layer
+from tilewright.tuner.library.names import CUBLASLT
 from tilewright.tuner.library.place import Addressed, LibraryPlace
+from tilewright.tuner.library.product import fused_product, product_of
 from tilewright.tuner.loop import statistics
 from tilewright.tuner.loop.verify import speaks_for_library
 from tilewright.tuner.outcome import L2, Executable, Verification
@@ -146,6 +148,10 @@ class CudaLibrary:
     def plain(self) -> LibraryCall | None:
         """The call that an application would make; None where the library has none."""
         return next(iter(self._calls()), None)
+
+    def own_choice(self) -> LibraryCall | None:
+        """CublasLt's call by its own choice, which launchers can make at any size; None where it has none."""
+        return next((call for call in self._calls() if call.is_named and call.name.startswith(CUBLASLT)), None)
 
     def _calls(self) -> list[LibraryCall]:
         bench = self._bench

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
-from tilewright.kernels.dtypes import HALF, sum_dtype
-from tilewright.kernels.problem import Problem
+from tilewright.kernels.dtypes import HALF
 from tilewright.tuner.compile.nvrtc import library_folders
+from tilewright.tuner.library.names import CUBLAS, is_launched
+from tilewright.tuner.library.product import PRODUCTS, Operand, Product, Real
 
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS asks for on Hopper (its documentation, cublasSetWorkspace); less could keep it from its best kernel."""
@@ -25,9 +27,6 @@ COMPUTE_TYPE = {"FP32": 68, "BF16": 68, "FP16": 68, "TF32": 77, "FP64": 70}
 """CUBLAS_COMPUTE_32F (never TF32), _32F_FAST_TF32, _64F, by `Product.precision`."""
 DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 """CUDA_R_32F, _64F, _16F, _16BF."""
-_PRECISION = {"float32": "FP32", "float64": "FP64", "bfloat16": "BF16", "float16": "FP16"}
-_Real = ctypes.c_float | ctypes.c_double
-_REAL: dict[str, type[_Real]] = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 
 
 class LibraryError(Exception):
@@ -39,7 +38,7 @@ class LibraryCall:
     """One way in which the library computes a problem: its name, and what enqueues it.
 
     `is_comparable`: its result is what the kernel's should be. Else it is what one would do instead, and is timed only.
-    `is_named`: the name is enough to make the call in another process (`library/named.py`).
+    `is_named`: the name is enough to make the call in another process (`runtime/launches/library_calls.py`).
     """
 
     name: str
@@ -48,85 +47,36 @@ class LibraryCall:
     is_named: bool = False
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A factor in device memory, column-major with `lead` elements from column to column; `transposed` when used.
+class Routine(NamedTuple):
+    """A function of cuBLAS, its arguments behind the handle, and alpha and beta among them."""
 
-    In a batch `stride` elements are between one matrix and the next; 0 where all products share it.
-    """
-
-    address: int
-    lead: int
-    transposed: bool
-    stride: int = 0
+    name: str
+    function: str
+    arguments: tuple[object, ...]
+    scalars: tuple[Real, Real]
+    workspace_bytes: int = WORKSPACE_BYTES
 
 
-@dataclass(frozen=True)
-class Product:
-    """A problem as cuBLAS counts it, by columns: out (rows, columns) = alpha op(first) op(second) + beta out.
+class Arguments:
+    """Those of a routine, filled in again and again, as `cublaslt.Matmul`. Its factors and result are apart."""
 
-    `out` is stored as it is used; `depth` is what is summed over. `batch` of them are computed by one call.
-    """
+    def __init__(self, routine: Routine, product: Product) -> None:
+        self.routine, self.arguments = routine, (self,)
+        self.alpha, self.beta = routine.scalars
+        self.workspace, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        pointers = [one for one in routine.arguments if isinstance(one, ctypes.c_void_p)]
+        operands = (product.first, product.second, product.out)
+        self._cells = [next(cell for cell in pointers if cell.value == one.address) for one in operands]
 
-    dtype: str
-    rows: int
-    columns: int
-    depth: int
-    first: Operand
-    second: Operand
-    out: Operand
-    alpha: float
-    beta: float
-    batch: int = 1
-    tf32: bool = False  # the caller's `accuracy` admits inputs cut to TF32
-    is_out_wide: bool = False  # out is in `sum_dtype`, whatever the factors are in
-    bias: int = 0  # address of a number for each row, which the same call adds; 0 for none
-    relu: bool = False  # after the bias
-
-    @property
-    def precision(self) -> str:
-        """The precision in which the library computes; sums of half types are in FP32."""
-        return "TF32" if self.tf32 else _PRECISION[self.dtype]
-
-    @property
-    def sum_dtype(self) -> str:
-        """The type of sums, alpha and beta."""
-        return sum_dtype(self.dtype)
-
-    @property
-    def out_dtype(self) -> str:
-        """The type that the result is stored in."""
-        return self.sum_dtype if self.is_out_wide else self.dtype
-
-    def scalars(self) -> tuple[_Real, _Real]:
-        """Alpha and beta in the type of sums."""
-        real = _REAL[self.sum_dtype]
-        return real(self.alpha), real(self.beta)
-
-
-def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product:
-    """The problem's product on these arrays (device addresses by name); beta 0 makes cuBLAS not read its output."""
-    beta = 0.0 if problem.options.get("beta_zero") else scalars.get("beta", 0.0)
-    product = _PRODUCTS[problem.kernel](problem, pointers, scalars.get("alpha", 1.0), beta)
-    is_tf32 = problem.options.get("accuracy") == "tf32" and problem.dtype == "float32"
-    return replace(product, tf32=is_tf32, is_out_wide=problem.options.get("output") == "float32")
-
-
-def fused_product(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product | None:
-    """All that the kernel computes, as one product; None where the library has the end only beside it, or not exactly.
-
-    Its gelu is an approximation.
-    """
-    product = product_of(problem, pointers, scalars)
-    activation = problem.options.get("activation", "none")
-    if "b" not in pointers:
-        return product
-    return replace(product, bias=pointers["b"], relu=activation == "relu") if activation in {"none", "relu"} else None
+    def move(self, first: int, second: int, out: int, _bias: int) -> None:
+        """Fills in the addresses."""
+        for cell, address in zip(self._cells, (first, second, out), strict=True):
+            cell.value = address
 
 
 def has_call(kernel: str) -> bool:
     """Whether cuBLAS is here and has the product that this kernel computes, or begins with."""
-    return kernel in _PRODUCTS and library_folder() is not None
+    return kernel in PRODUCTS and library_folder() is not None
 
 
 @cache
@@ -150,25 +100,46 @@ def version_text(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
+@cache
+def version() -> str:
+    """The installed cuBLAS's version, such as "13.1.0"; raises LibraryError if it is not installed."""
+    load("libcublasLt")  # cuBLAS opens it by bare name, and a wheel's folder is off the loader's path
+    library, numbers = load("libcublas"), []
+    for part in range(3):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL of library_types.h
+        value = ctypes.c_int()
+        library.cublasGetProperty(ctypes.c_int(part), ctypes.byref(value))
+        numbers.append(value.value)
+    return ".".join(map(str, numbers))
+
+
+def why_not_here(name: str) -> str:
+    """Why the call of that name (`Cublas.routines`) cannot be made in this process; empty where it can."""
+    try:
+        here = version()
+    except LibraryError as error:
+        return str(error)
+    if not is_launched(name):
+        return "it was not verified, or another kernel follows it"
+    return "" if name.startswith(f"{CUBLAS}{here} ") else f"cuBLAS {here} is installed"
+
+
 class Cublas:
     """A handle of the current context, on `stream`, with `workspace` (a device address of WORKSPACE_BYTES)."""
 
-    def __init__(self, stream: int, workspace: int) -> None:
-        load("libcublasLt")  # cuBLAS opens it by bare name, and a wheel's folder is off the loader's path
+    def __init__(self, stream: int = 0, workspace: int = 0) -> None:
+        load("libcublasLt")  # see `version`
         self._library = load("libcublas")
         self._handle = ctypes.c_void_p()
         self.call("cublasCreate_v2", ctypes.byref(self._handle), handle=False)
+        if workspace:
+            self.move(stream, workspace)
+        self._set_math(_DEFAULT_MATH)
+
+    def move(self, stream: int, workspace: int) -> None:
+        """Later calls go to that stream, with that workspace."""
         self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
         # The stream first: setting it takes the workspace back to cuBLAS's own.
         self.call("cublasSetWorkspace_v2", ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES))
-        self._set_math(_DEFAULT_MATH)
-
-    @property
-    def version(self) -> str:
-        """For instance "13.0.2"."""
-        value = ctypes.c_int()
-        self.call("cublasGetVersion_v2", ctypes.byref(value))
-        return version_text(value.value)
 
     def call(self, name: str, *arguments: object, handle: bool = True) -> None:
         """Calls a function of the library; raises LibraryError with its status."""
@@ -176,10 +147,23 @@ class Cublas:
         if status:
             raise LibraryError(f"{name}: status {status}")
 
-    def calls(self, product: Product) -> list[LibraryCall]:
-        """The call for matrices, and the one for a vector where a factor and the result are vectors, of one type.
+    def status(self, routine: Routine) -> int:
+        """Calls the routine; what it answers."""
+        status: int = getattr(self._library, routine.function)(self._handle, *routine.arguments)
+        return status
 
-        None where a bias goes with it: cuBLAS has no such call.
+    def calls(self, product: Product) -> list[LibraryCall]:
+        """A call of each routine."""
+        return [
+            LibraryCall(one.name, partial(self.call, one.function, *one.arguments), is_named=True)
+            for one in self.routines(product)
+        ]
+
+    def routines(self, product: Product) -> list[Routine]:
+        """The one for matrices, and the one for a vector where a factor and the result are vectors, of one type.
+
+        None where a bias goes with it: cuBLAS has no such call. Later calls of the handle are in the product's
+        precision. A name holds the version, which chooses the kernel, so that it means the same in another process.
         """
         if product.bias:
             return []
@@ -187,10 +171,11 @@ class Cublas:
             self._set_math(_WHOLE_SUMS_MATH)
             return [self._by_types(product)]
         self._set_math(_TF32_MATH if product.tf32 else _DEFAULT_MATH)
-        calls = [self._of_matrices(product)]
-        vector = _gemv_arguments(product)
+        routines = [self._of_matrices(product)]
+        scalars = product.scalars()
+        vector = _gemv_arguments(product, scalars)
         exact = replace(product, tf32=False).precision  # there is no product of a vector in TF32
-        return calls if vector is None else [self._named("gemv", product, vector, exact), *calls]
+        return routines if vector is None else [self._named("gemv", product, vector, exact, scalars), *routines]
 
     def close(self) -> None:
         """Frees the handle."""
@@ -202,27 +187,32 @@ class Cublas:
         """For every later call: a handle serves one problem."""
         self.call("cublasSetMathMode", ctypes.c_int(mode))
 
-    def _of_matrices(self, product: Product) -> LibraryCall:
+    @classmethod
+    def _of_matrices(cls, product: Product) -> Routine:
         if product.batch == 1:
-            return self._named("gemm", product, _gemm_arguments(product), product.precision)
-        return self._by_types(product)
+            scalars = product.scalars()
+            return cls._named("gemm", product, _gemm_arguments(product, scalars), product.precision, scalars)
+        return cls._by_types(product)
 
-    def _by_types(self, product: Product) -> LibraryCall:
-        """The call that is told the type of each operand."""
-        function = "cublasGemmEx" if product.batch == 1 else "cublasGemmStridedBatchedEx"
-        arguments = _typed_arguments(product)
-        name = f"cuBLAS {self.version} ({function}, {product.precision})"
-        return LibraryCall(name, lambda: self.call(function, *arguments))
+    @staticmethod
+    def _by_types(product: Product) -> Routine:
+        """The one that is told the type of each operand."""
+        function, scalars = "cublasGemmEx" if product.batch == 1 else "cublasGemmStridedBatchedEx", product.scalars()
+        name = f"{CUBLAS}{version()} ({function}, {product.precision})"
+        return Routine(name, function, _typed_arguments(product, scalars), scalars)
 
-    def _named(self, word: str, product: Product, arguments: tuple[object, ...], precision: str) -> LibraryCall:
+    @staticmethod
+    def _named(
+        word: str, product: Product, arguments: tuple[object, ...], precision: str, scalars: tuple[Real, Real]
+    ) -> Routine:
         batched = product.batch > 1
         function = f"cublas{_LETTER[product.dtype]}{word}{'StridedBatched' if batched else ''}"
-        name = f"cuBLAS {self.version} ({function}, {precision})"
-        return LibraryCall(name, lambda: self.call(function if batched else f"{function}_v2", *arguments))
+        name = f"{CUBLAS}{version()} ({function}, {precision})"
+        return Routine(name, function if batched else f"{function}_v2", arguments, scalars)
 
 
-def _typed_arguments(p: Product) -> tuple[object, ...]:
-    alpha, beta = p.scalars()
+def _typed_arguments(p: Product, scalars: tuple[Real, Real]) -> tuple[object, ...]:
+    alpha, beta = scalars
     is_batched = p.batch > 1
 
     def matrix(operand: Operand, dtype: str) -> tuple[object, ...]:
@@ -239,8 +229,8 @@ def _typed_arguments(p: Product) -> tuple[object, ...]:
     )
 
 
-def _gemm_arguments(p: Product) -> tuple[object, ...]:
-    alpha, beta = p.scalars()
+def _gemm_arguments(p: Product, scalars: tuple[Real, Real]) -> tuple[object, ...]:
+    alpha, beta = scalars
     return (
         *(_operation(transposed=factor.transposed) for factor in (p.first, p.second)),
         *(ctypes.c_int(size) for size in (p.rows, p.columns, p.depth)),
@@ -252,7 +242,7 @@ def _gemm_arguments(p: Product) -> tuple[object, ...]:
     )
 
 
-def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
+def _gemv_arguments(p: Product, scalars: tuple[Real, Real]) -> tuple[object, ...] | None:
     """A result of one column is op(first) times a vector; one of one row is the transpose of op(second) times one."""
     if p.columns == 1:
         matrix, vector, transposed, length = p.first, p.second, p.first.transposed, p.rows
@@ -263,7 +253,7 @@ def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
     else:
         return None
     stored = (p.depth, length) if transposed else (length, p.depth)
-    alpha, beta = p.scalars()
+    alpha, beta = scalars
 
     def array(operand: Operand, step: int) -> tuple[object, ...]:
         strides = (ctypes.c_longlong(operand.stride),) if p.batch > 1 else ()
@@ -280,38 +270,3 @@ def _gemv_arguments(p: Product) -> tuple[object, ...] | None:
 
 def _operation(*, transposed: bool) -> ctypes.c_int:
     return ctypes.c_int(_TRANSPOSE if transposed else _NO_TRANSPOSE)
-
-
-def _gemm_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
-    """Row-major C = op(A) op(B) is column-major Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places."""
-    shape, options = problem.shape, problem.options
-    first = Operand(pointers["B"], shape["ldb"], bool(options["trans_b"]), shape["stride_b"])
-    second = Operand(pointers["A"], shape["lda"], bool(options["trans_a"]), shape["stride_a"])
-    out = Operand(pointers["C"], shape["ldc"], transposed=False, stride=shape["stride_c"])
-    sizes = shape["n"], shape["m"], shape["k"]
-    return Product(problem.dtype, *sizes, first, second, out, alpha, beta, shape["batch"])
-
-
-def _gemv_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
-    """Row-major A is column-major Aᵀ, so A x is that matrix transposed times x, a matrix of one column."""
-    rows, depth = problem.shape["m"], problem.shape["n"]
-    transposed = bool(problem.options.get("trans_a"))  # A is stored as (n, m)
-    first = Operand(pointers["A"], rows if transposed else depth, not transposed)
-    second = Operand(pointers["x"], depth, transposed=False)
-    out = Operand(pointers["y"], rows, transposed=False)
-    return Product(problem.dtype, rows, 1, depth, first, second, out, alpha, beta)
-
-
-def _layer_product(problem: Problem, pointers: Mapping[str, int], alpha: float, beta: float) -> Product:
-    """X Wᵀ of row-major matrices is, by columns, W times Xᵀ with W stored transposed."""
-    m, n, k = (problem.shape[axis] for axis in "mnk")
-    first, second = Operand(pointers["W"], k, transposed=True), Operand(pointers["X"], k, transposed=False)
-    return Product(problem.dtype, n, m, k, first, second, Operand(pointers["Y"], n, transposed=False), alpha, beta)
-
-
-_PRODUCTS: dict[str, Callable[[Problem, Mapping[str, int], float, float], Product]] = {
-    "gemm": _gemm_product,
-    "gemv": _gemv_product,
-    "linear": _layer_product,
-    "linear_quantized": _layer_product,
-}

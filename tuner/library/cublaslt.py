@@ -16,12 +16,11 @@ from tilewright.tuner.library.cublas import (
     WORKSPACE_BYTES,
     LibraryCall,
     LibraryError,
-    Operand,
-    Product,
     load,
     version_text,
 )
-from tilewright.tuner.library.names import ALGORITHM, CUBLASLT, is_launched
+from tilewright.tuner.library.names import ALGORITHM, CUBLASLT, OWN_CHOICE, is_launched, says_which
+from tilewright.tuner.library.product import Operand, Product
 
 ALGORITHMS = 32
 """How many of the library's choices are timed; the first is what a plain call would take."""
@@ -75,7 +74,7 @@ def why_not_here(name: str) -> str:
         here = version()
     except LibraryError as error:
         return str(error)
-    if f" ({ALGORITHM} " not in name:
+    if not says_which(name):
         return "its name does not say the algorithm; tune it again"
     if not is_launched(name):
         return "it was not verified, or another kernel follows it"
@@ -147,6 +146,11 @@ class CublasLt:
         told = [f"{one}, {_ALIKE} {count + 1}" if count else one for one, count in zip(words, alike, strict=True)]
         names = [f"{CUBLASLT}{version()} ({one}, {product.precision})" for one in told]
         return dict(zip(names, choices, strict=True))
+
+    def algorithm(self, product: Product, name: str) -> Heuristic | None:
+        """That of the name, or the first of all by its own choice; None where the heuristic does not return it here."""
+        found = self.algorithms(product)
+        return next(iter(found.values()), None) if OWN_CHOICE in name else found.get(name)
 
     def calls(self, product: Product) -> list[LibraryCall]:
         """A call for each algorithm."""

@@ -100,11 +100,14 @@ class Bench(ABC):
     def renew(self, turn: int) -> None:  # noqa: B027 - a device with one set of inputs has nothing to change
         """Changes what is timed from here on to other inputs of the same kind, by the parity of `turn`."""
 
-    def library(self) -> Executable | None:
-        """The library's call for this problem (`sample` takes it), or None where the device has none."""
+    def library(self, *, at_any_size: bool = False) -> Executable | None:  # noqa: ARG002
+        """The library's call for this problem (`sample` takes it), or None where the device has none.
+
+        `at_any_size`: the one that launchers can make at other sizes too, not the fastest.
+        """
         return None
 
-    def library_name(self) -> str | None:
+    def library_name(self, *, at_any_size: bool = False) -> str | None:  # noqa: ARG002
         """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
         return None
 

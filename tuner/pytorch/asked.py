@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.tuner.turns import turns
-from tilewright.tuner.turns.contest import Contest, Verdict
+from tilewright.tuner.turns.contest import Contest, Range, Verdict
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
     from tilewright.kernels.problem import Problem
@@ -58,7 +57,7 @@ class Asked(NamedTuple):
         return self.launcher.first_use(self.problem, self.device, self.choice)
 
     @property
-    def range(self) -> Hashable:
+    def range(self) -> Range:
         """What its first calls have alike with those of other sizes; a call of the library has its problem alone."""
         of_range = self.problem if self.call[0] else self.launcher.range_of(self.problem, self.device)
         return self.operator, self.device, of_range

@@ -22,7 +22,7 @@ from tilewright.tuner.pytorch.precision import asks_for_more, may_be_tf32, witho
 from tilewright.tuner.pytorch.tuned_call import NoKernelError, Output, Posed, TunedCall, on_device_of, place_of
 from tilewright.tuner.turns.contest import Verdict
 from tilewright.tuner.turns.opponents import PytorchEvent
-from tilewright.tuner.turns.turns import Run, Search, Turns, may_take_turns
+from tilewright.tuner.turns.turns import Run, Search, Turns, may_take_turns, wants_ours
 
 if TYPE_CHECKING:  # a program that imports the operators and calls none does not wait for the launcher
     from tilewright.kernels.problem import Problem
@@ -254,8 +254,11 @@ class Plans:
                     load()
         found[key] = asked
 
-    def _in_turns(self, key: Hashable, ours: TunedCall) -> Turns:
-        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say."""
+    def _in_turns(self, key: Hashable, ours: TunedCall) -> Run | None:
+        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say.
+
+        Where it was decided, and nothing takes turns now, who won; None for PyTorch's call.
+        """
         era, tally, asked = PROCESS.era, self._tally(key), ours.asked
         if asked.call[0]:  # of which the records say nothing beside PyTorch's
             tally.ours_ms, tally.pytorch_ms = asked.choice.library_ms, None
@@ -270,6 +273,10 @@ class Plans:
                 is_ours=verdict.is_ours, reason=f"{reason}; {words}", fallback=fallback
             )
 
+        verdict = asked.contest().verdict
+        if verdict is not None and not may_take_turns() and not wants_ours():
+            decided(verdict)
+            return ours if verdict.is_ours else None
         return Turns(
             ours,
             self._as_pytorch(key),
@@ -279,6 +286,12 @@ class Plans:
             event=partial(PytorchEvent, asked.device),
             expected_ms=asked.expected_ms,
         )
+
+    def wait(self) -> None:
+        """Until what takes turns is loaded."""
+        for ready in list(self._by_layout.values()):
+            if isinstance(ready, Turns):
+                ready.wait()
 
     def settle(self, problem: Problem, device: str, ours_ms: float, pytorch_ms: float) -> None:
         """Others have timed both calls at this problem, and ours is the faster one: its range takes no turns."""

@@ -39,9 +39,9 @@ class Choice:
     `origin`: pinned, bundle, cache, service, shipped or default. `match`: as in the answer. `library_faster`: NVIDIA's
     library was faster, or is expected to be where it was not measured (`is_measured`); None where nobody compared.
     `library_ms`: its time, likewise; `library_name`: its call, which launchers make where it was faster
-    (`library_calls.call_of`). `cubin` only from a bundle whose signature was checked: everything else is compiled here.
-    `launch` comes with the cubin of a Triton kernel, `shared_cubin` where launches are compiled apart
-    (`Preparation.is_shared`).
+    (`library_calls.call_of`), of a range only where its table says that they do. `cubin` only from a bundle whose
+    signature was checked: everything else is compiled here. `launch` comes with the cubin of a Triton kernel,
+    `shared_cubin` where launches are compiled apart (`Preparation.is_shared`).
     """
 
     configuration: Configuration
@@ -79,15 +79,16 @@ class Choice:
         if not isinstance(values, Mapping) or not isinstance(time_ms, int | float | None):
             raise TypeError("configuration or time_ms is missing or has the wrong type")
         told = library if isinstance(library, Mapping) else {}
-        library_ms, library_name = told.get("time_ms"), told.get("name")
+        library_ms, library_name, match = told.get("time_ms"), told.get("name"), str(facts.get("match", "exact"))
+        is_called = match != "range" or told.get("launched") is True
         return cls(
             Configuration.from_json({**values, "variant": facts.get("variant")}),
             origin,
-            str(facts.get("match", "exact")),
+            match,
             time_ms,
             bool(told["faster"]) if "faster" in told else None,
             library_ms=library_ms if isinstance(library_ms, int | float) else None,
-            library_name=library_name if isinstance(library_name, str) else None,
+            library_name=library_name if isinstance(library_name, str) and is_called else None,
         )
 
 

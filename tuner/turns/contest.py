@@ -8,7 +8,7 @@ expected at their size.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -125,21 +125,39 @@ class Contest:
         return Verdict(is_ours, pairs, median(ours), median(library))
 
 
+Range = tuple[str, str, Hashable]
+
+
 class Contests:
-    """The contests of a process by range."""
+    """The contests of a process by range: who calls, on which device, and what the problems have alike."""
 
     def __init__(self) -> None:
-        self._by_range: dict[Hashable, Contest] = {}
+        self._by_range: dict[Range, Contest] = {}
         self._lock = Lock()
 
-    def of(
-        self, key: Hashable, *, prefers_ours: bool, told: Callable[[Verdict], None] = lambda _verdict: None
-    ) -> Contest:
+    def of(self, key: Range, *, prefers_ours: bool, told: Callable[[Verdict], None] = lambda _verdict: None) -> Contest:
         """The contest of a range, which begins with the first of its problems."""
         with self._lock:
             return self._by_range.setdefault(key, Contest(prefers_ours=prefers_ours, told=told))
 
-    def verdict(self, key: Hashable) -> Verdict | None:
+    def are_open(self) -> bool:
+        """Whether one of them is undecided, though no call is under way."""
+        return any(contest.settle() is None for contest in list(self._by_range.values()))
+
+    def verdicts(self, device: str) -> dict[tuple[str, Hashable], Verdict]:
+        """By caller and problems on that device; what is undecided stays as the records say."""
+        found = [(key, one) for key, one in list(self._by_range.items()) if key[1] == device]
+        return {(who, what): one.verdict or Verdict(one.prefers_ours) for (who, _, what), one in found}
+
+    def adopt(self, verdicts: Mapping[tuple[str, Hashable], Verdict], device: str) -> None:
+        """Takes these in place of its own on that device; the records decide of what is not among them."""
+        for (who, what), verdict in verdicts.items():
+            self.of((who, device, what), prefers_ours=verdict.is_ours).verdict = verdict
+        for (who, where, what), contest in list(self._by_range.items()):
+            if where == device and (who, what) not in verdicts:
+                contest.verdict = Verdict(contest.prefers_ours)
+
+    def verdict(self, key: Range) -> Verdict | None:
         """The verdict on a range; None while it is undecided."""
         contest = self._by_range.get(key)
         return None if contest is None else contest.verdict

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from tilewright.kernels.errors import KernelError
@@ -69,6 +69,11 @@ class Turns:
             self._contest.add(Timed(is_ours, begin, end, self._expected_ms))
         return result
 
+    def wait(self) -> None:
+        """Until ours is loaded."""
+        if self._loading is not None:
+            self._loading.join()
+
     def as_known(self, arguments: Sequence[Any]) -> Any:
         """The result by whom the range's turns or the records say, or who calls."""
         return self.ours(arguments) if self._contest.is_for_ours or wants_ours() else self._library(arguments)
@@ -113,6 +118,7 @@ class Search:
 class _Held(threading.local):
     count = 0
     ours = 0  # of them, how many want ours
+    decides = False  # for all ranks
 
 
 _HELD = _Held()
@@ -141,6 +147,16 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
         _HELD.ours -= self._ours
 
 
+@contextmanager
+def deciding() -> Iterator[None]:
+    """Calls of this thread take turns though there are other ranks, which are told what they decide."""
+    _HELD.decides = True
+    try:
+        yield
+    finally:
+        _HELD.decides = False
+
+
 def wants_ours() -> bool:
     """Whether the caller in this thread has decided for ours."""
     return _HELD.ours > 0
@@ -152,7 +168,10 @@ def has_events(device: str) -> bool:
 
 
 def may_take_turns() -> bool:
-    """Whether calls may differ in their last bits from one to the next, and PyTorch captures nothing."""
+    """Whether calls may differ in their last bits from one to the next, and PyTorch captures nothing.
+
+    With several ranks only in `deciding`.
+    """
     if _HELD.count:
         return False
     torch = sys.modules.get("torch")
@@ -161,7 +180,9 @@ def may_take_turns() -> bool:
     if torch.are_deterministic_algorithms_enabled() or _is_capturing(torch):
         return False
     distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+    return _HELD.decides or not (
+        distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    )
 
 
 def _is_capturing(torch: Any) -> bool:

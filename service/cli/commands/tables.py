@@ -140,11 +140,16 @@ def _folder() -> Any:
     return TableFolder(default_tables())
 
 
+def _is_called(stated: Mapping[str, Any]) -> bool:
+    """Whether launchers make the library's call in that range."""
+    return bool((stated["library"] or {}).get("launched"))
+
+
 def _print(axis: str, document: Mapping[str, Any]) -> None:
     rows = [
         (
             f"{one['low']}..{one['high']}",
-            one["variant"],
+            f"{one['library']['name']}, before {one['variant']}" if _is_called(one) else one["variant"],
             " ".join(f"{name}={value}" for name, value in one["configuration"].items()),
             ", ".join(f"{size}: {ms * 1e3:.1f}" for size, ms in one["times_ms"].items()),
         )

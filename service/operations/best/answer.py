@@ -120,11 +120,14 @@ def stored_fields(asked: BestQuery, best: StoredBest, match: Match, standing: St
 def range_answer(asked: BestQuery, served: Served) -> BestAnswer:
     """The answer from a table; its time is the one expected for the requested problem."""
     rates = roofline.rates(asked.kernel, asked.problem, served.time_ms)
-    library, name = served.library_ms, served.row.document.get("library")
+    library, name, launched = served.library_ms, served.library, served.is_library
     timed = None
     if library is not None and name:
         speedup = library / served.time_ms
-        timed = LibraryAnswer(name=name, time_ms=library, faster=speedup < 1, speedup=speedup, expected=True)
+        faster = speedup < 1 or launched
+        timed = LibraryAnswer(
+            name=name, time_ms=library, faster=faster, speedup=speedup, expected=True, launched=launched
+        )
     environment = EnvironmentAnswer.model_validate(served.row.environment)
     return _unmeasured_answer(
         asked,

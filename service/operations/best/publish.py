@@ -14,7 +14,7 @@ from tilewright.service.operations.jobs.record_trial import storable
 from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
 from tilewright.service.store.models import ClaimState
-from tilewright.tuner.library.names import is_launched
+from tilewright.tuner.library.names import is_launched, version_of
 from tilewright.tuner.loop.statistics import ratio_interval
 from tilewright.tuner.loop.tune import Finalist, TuneResult
 from tilewright.tuner.outcome import Outcome
@@ -144,8 +144,7 @@ def _names_better_call(result: TuneResult, standing: models.BestConfiguration) -
     name, time_ms = standing.library_name, standing.library_ms
     if name is None or time_ms is None or not (standing.library_faster and is_launched(name)):
         return True
-    is_of_this_version = name.partition(" (")[0] == library.name.partition(" (")[0]
-    return not is_of_this_version or library.ci_ms[1] < time_ms
+    return version_of(name) != version_of(library.name) or library.ci_ms[1] < time_ms
 
 
 def _is_outdated(session: Session, standing: models.BestConfiguration) -> bool:

@@ -26,7 +26,7 @@ from tilewright.service.operations.best.rows import EnvironmentFilter, wrong_con
 from tilewright.service.operations.registry import limits_of, tuned_for_answer
 from tilewright.service.store import models
 from tilewright.tuner.runtime.any_size.ranges import Ranges
-from tilewright.tuner.runtime.any_size.tables import ranges_of
+from tilewright.tuner.runtime.any_size.tables import called_ms, ranges_of
 from tilewright.tuner.runtime.choice import TargetDevice
 
 MOST_SHOWN = 50
@@ -39,6 +39,18 @@ _REFERRED = (
 )
 
 
+class RangeLibraryAnswer(Answer):
+    """The library in one range of a table."""
+
+    name: str | None = Field(None, description="The call that launchers make there; else the library.")
+    faster: bool = Field(description="Its fastest call was, at every measured size.")
+    launched: bool = Field(
+        default=False,
+        description="Launchers make its call in this range: at every measured size it was faster than the "
+        "configuration, beyond the noise. That runs where another version of the library is installed.",
+    )
+
+
 class SizeRangeAnswer(Answer):
     """Sizes from `low` to `high`, and the configuration that serves them."""
 
@@ -48,7 +60,7 @@ class SizeRangeAnswer(Answer):
     configuration: dict[str, int]
     source_hash: str
     times_ms: dict[str, float] = Field(description="Its time at each measured size of the range.")
-    library: dict[str, bool] | None = Field(description="`faster`: the library was, at every size; null: it has none.")
+    library: RangeLibraryAnswer | None = Field(description="Null: it has no such call, or was not timed.")
     verified_at: list[int] = Field(description="Sizes at which it was verified: both ends, and random ones between.")
 
 
@@ -60,6 +72,9 @@ class MeasuredSizeAnswer(Answer):
     best_ms: float = Field(description="Of the fastest configuration of all.")
     best: str
     library_ms: float | None
+    own_choice_ms: float | None = Field(
+        None, description="Of the call that launchers can make at any size, where it was timed beside ours."
+    )
 
 
 class TableAnswer(TunedFor):
@@ -228,6 +243,12 @@ class Served(NamedTuple):
     time_ms: float
     loss: float
     library_ms: float | None
+    library: str | None
+
+    @property
+    def is_library(self) -> bool:
+        """Whether launchers make the library's call there."""
+        return bool((self.row.document["ranges"][self.place]["library"] or {}).get("launched"))
 
     @property
     def sizes(self) -> str:
@@ -263,7 +284,8 @@ def _served(row: models.FamilyTable, place: int, size: int) -> Served:
     sizes = [each["size"] for each in measured]
     after = bisect_left(sizes, size)
     near = measured[after : after + 1] if size in sizes else measured[max(after - 1, 0) : after + 1]
-    timed = [each for each in measured if each["library_ms"] is not None]
+    timed = [each | {"library_ms": library_ms} for each in measured if (library_ms := called_ms(each)) is not None]
+    library = one["library"] or {}
     return Served(
         row,
         place,
@@ -271,6 +293,7 @@ def _served(row: models.FamilyTable, place: int, size: int) -> Served:
         _on_line(measured, size, "time_ms"),
         max(each["time_ms"] / each["best_ms"] for each in near) - 1,
         _on_line(timed, size, "library_ms") if timed else None,
+        library["name"] if library.get("launched") else row.document.get("library"),
     )
 
 

@@ -165,6 +165,14 @@ class StudyPart(Request):
         return self
 
 
+class RangeLibraryPart(Request):
+    """The library in one range of a table; `launched`: launchers make its call there."""
+
+    name: Annotated[str, Field(max_length=256)] | None = None
+    faster: bool
+    launched: bool = False
+
+
 class SizeRangePart(Request):
     """Sizes from `low` to `high` of a table, and the configuration that serves them."""
 
@@ -174,7 +182,7 @@ class SizeRangePart(Request):
     configuration: Values
     source_hash: Hash
     times_ms: Annotated[dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")], Milliseconds], Field(max_length=64)]
-    library: dict[Literal["faster"], bool] | None
+    library: RangeLibraryPart | None
     verified_at: Annotated[list[Count], Field(max_length=64)]
 
 
@@ -186,6 +194,7 @@ class MeasuredSizePart(Request):
     best_ms: Milliseconds
     best: Annotated[str, Field(max_length=4096)]
     library_ms: Milliseconds | None
+    own_choice_ms: Milliseconds | None = None
 
 
 class TablePart(Request):

@@ -77,6 +77,8 @@ def test_what_rests_on_shipped_records_says_so_and_which_to_use(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "predicted from shipped records of an NVIDIA H200 (…)" in shown
     assert "cuBLAS 13.1: 0.5 ms expected, not timed; use the library here: it may well be faster (0.50)" in shown
+    print_best(answer().model_copy(update={"library": library.model_copy(update={"launched": True})}))
+    assert "not timed; launchers make this call: it may well" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("launched", "advice"), [(True, "launchers make this call"), (False, "use the library here")])

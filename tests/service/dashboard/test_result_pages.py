@@ -377,3 +377,13 @@ def test_a_filter_that_cannot_be_read_says_how_to_write_it_and_keeps_the_form(pa
     assert "must have the form NAME=LOW..HIGH or NAME=VALUE" in shown
     assert 'value="TILE_WIDTH&gt;16"' in shown
     assert tiles(shown) == []
+
+
+def test_the_page_of_a_table_says_which_range_is_the_librarys(page, commit):
+    times = {TILED_16: {1: 1.0, 512: 4.0}, TILED_32: {1: 2.0, 512: 3.0}}
+    spans, name = [(1, 64, TILED_16), (65, 512, TILED_32, True)], "cuBLASLt 13.1.2 (its own choice)"
+    known = {"library_ms": {1: 2.0, 512: 1.5}, "own_choice_ms": {512: 2.0}, "own_choice": name}
+    shape = {"m": "1..512", "n": 512, "k": 512}
+    table = commit(lambda rows: rows.table(shape, spans, times, **known))
+    ours, theirs = re.findall(r'data-label="Library">(.*?)</td>', page(f"/tables/{table}"))
+    assert (ours, theirs) == ("not faster at every size", f"<strong>serves it: {name}</strong>")

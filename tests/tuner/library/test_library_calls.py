@@ -1,5 +1,7 @@
 """cublasLt by a noted that notes its calls: what the heuristic is asked for, and what algorithms are named."""
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 
@@ -16,10 +18,11 @@ from tilewright.tuner.library import choice as library_choice
 from tilewright.tuner.library import cublas as library
 from tilewright.tuner.library import cublaslt
 from tilewright.tuner.library.choice import Candidate, fastest
-from tilewright.tuner.library.cublas import LibraryCall, LibraryError, fused_product, product_of, version_text
+from tilewright.tuner.library.cublas import LibraryCall, LibraryError, version_text
 from tilewright.tuner.library.cublaslt import Heuristic
 from tilewright.tuner.library.layer import WideWeights, widening_definitions, widening_source
 from tilewright.tuner.library.names import is_launched
+from tilewright.tuner.library.product import fused_product, product_of
 from tilewright.tuner.loop.finals import NOT_VERIFIED
 from tilewright.tuner.outcome import Outcome, Verification
 
@@ -127,7 +130,9 @@ def test_factors_of_half_types_are_named_as_such_and_sums_and_scalars_are_float3
     gemm = catalogue().get("gemm")
     problem = gemm.problem({"m": 5, "n": 3, "k": 4, "batch": batch}, dtype, {"output": output})
     product = product_of(problem, PLACES, scalar_values(gemm, problem))
-    arguments = [getattr(argument, "value", argument) for argument in library._typed_arguments(product)]
+    arguments = [
+        getattr(argument, "value", argument) for argument in library._typed_arguments(product, product.scalars())
+    ]
     width = 3 if batch == 1 else 4  # address, type, lead and, in a batch, stride
     first, second, out = (arguments[start : start + width] for start in (6, 6 + width, 7 + 2 * width))
     assert [operand[0] for operand in (first, second, out)] == [PLACES[name] for name in "BAC"]
@@ -141,7 +146,7 @@ def test_a_vector_has_a_call_of_its_own(kernel, problem):
     host = random_arrays(kernel, problem, 1)
     scalars = scalar_values(kernel, problem)
     product = product_of(problem, PLACES, scalars)
-    arguments = library._gemv_arguments(product)
+    arguments = library._gemv_arguments(product, product.scalars())
     if 1 not in {product.rows, product.columns}:
         assert arguments is None
         return

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 
-def two_ranks(lock: Path, device: str) -> list[dict[str, Any]]:
-    """What each rank came to with that lock; see `locked_rank`."""
+def two_ranks(program: str, *arguments: str | Path) -> list[dict[str, Any]]:
+    """What each rank of that program came to: `locked_rank` or `warm_rank`."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    program = ["-m", "tests.tuner.pytorch.locked_rank", str(lock), device]
+    command = [*launcher, "-m", f"tests.tuner.pytorch.{program}", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*launcher, *program], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -150,7 +150,7 @@ def test_a_lock_of_the_version_before_states_the_text_of_the_source(locked, net)
 
 @pytest.mark.exhaustive  # two processes with PyTorch, for seconds
 def test_two_ranks_have_the_same_choices_by_one_lock(tmp_path):
-    first, second = two_ranks(lock_for("cpu", tmp_path / "tilewright.lock"), "cpu")
+    first, second = two_ranks("locked_rank", lock_for("cpu", tmp_path / "tilewright.lock"), "cpu")
     assert first == second
     assert (first["applied"], first["said"]) == (True, [])
     linear = "AcceleratedLinear"
@@ -165,7 +165,7 @@ def test_a_rank_in_another_environment_refuses_the_lock_and_computes_as_before(t
     elsewhere = document["environment"] | {"driver": "another", "device_model": "cpu:another"}
     body = {name: value for name, value in document.items() if name not in {"sha256", "format"}}
     lock.write(tmp_path / "lock.1", body | {"environment": elsewhere})
-    first, second = two_ranks(tmp_path / "lock.{rank}", "cpu")
+    first, second = two_ranks("locked_rank", tmp_path / "lock.{rank}", "cpu")
     assert (first["applied"], second["applied"]) == (True, False)
     assert (first["said"], second["chosen"]) == ([], [])
     [said] = second["said"]

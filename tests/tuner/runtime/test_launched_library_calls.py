@@ -1,5 +1,7 @@
 """A library's call that the finals found faster is what the launcher makes, where that version is installed."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 
@@ -10,15 +12,22 @@ from noting_cublaslt import noting_library
 from runtime_gemm import GEMM, TILED
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.family import Family
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.library import cublas
 from tilewright.tuner.library.cublas import LibraryError
 from tilewright.tuner.loop.finals import finals
 from tilewright.tuner.loop.measure import MeasurementPlan
 from tilewright.tuner.runtime import Runtime
+from tilewright.tuner.runtime.any_size.library import SizedLibrary
+from tilewright.tuner.runtime.any_size.words import SizedCall
 from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.launches import host, library_calls, loaded_kernel
 from tilewright.tuner.runtime.launches.host import host_place
-from tilewright.tuner.runtime.launches.library_calls import LoadedLibrary, call_of
+from tilewright.tuner.runtime.launches.library_calls import LibraryRefusedError, LoadedLibrary, call_of
+from tilewright.tuner.runtime.memory.room import NoRoomError
+from tilewright.tuner.runtime.memory.shared import shared_workspaces
 
 SHAPE = {"m": 96, "n": 80, "k": 112}
 LINEAR = catalogue().get("linear")
@@ -104,7 +113,7 @@ def test_a_launched_call_adds_to_what_the_result_holds(result, tmp_path, built):
     ("name", "reason"),
     [
         ("OpenBLAS 0.1 of NumPy 1.0 (cblas_sgemm, 1 thread)", "is installed"),
-        ("cuBLAS 13.1.0 (cublasSgemm_v2, FP32)", "the launcher makes no calls of this kind"),
+        ("cuDNN 9.10.0 (algorithm 1, FP32)", "the launcher makes no calls of this kind"),
     ],
 )
 def test_ours_runs_where_another_version_is_installed(result, tmp_path, built, name, reason):
@@ -187,10 +196,13 @@ def library(monkeypatch):
     monkeypatch.setattr(loaded_kernel, "current_handle", lambda: 1)
     monkeypatch.setattr(library_calls, "current_id", lambda: 1)
     monkeypatch.setattr(library_calls, "allowed_while_capturing", nullcontext)
-    library_calls._library_in.cache_clear()
+    caches = library_calls._library_in, library_calls._cublas_in, shared_workspaces
+    for one in caches:
+        one.cache_clear()
     with noting_library() as noting:
         yield noting
-    library_calls._library_in.cache_clear()
+    for one in caches:
+        one.cache_clear()
 
 
 def launched(library, kernel, problem, name, scalars):
@@ -260,6 +272,87 @@ def test_a_vectors_product_is_one_of_matrices(library):
 def test_what_the_heuristic_does_not_return_is_refused(library, kernel, options, name):
     with pytest.raises(LibraryError, match="does not name this algorithm"):
         LoadedLibrary(kernel, kernel.problem(SMALL, "float32", options), name, 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "options", "function", "dtype"),
+    [
+        (GEMM, SMALL, {}, "cublasSgemm_v2", "float32"),
+        (GEMM, SMALL, {"beta_zero": False}, "cublasGemmEx", "bfloat16"),
+        (GEMM, {**SMALL, "m": 1}, {"trans_b": True}, "cublasSgemv_v2", "float32"),
+        (GEMM, {**SMALL, "batch": 3}, {"accuracy": "tf32"}, "cublasGemmStridedBatchedEx", "float32"),
+        (GEMV, {"m": 5, "n": 8}, {}, "cublasDgemv_v2", "float64"),
+    ],
+)
+def test_a_routine_of_cublas_has_the_callers_arrays_scalars_stream_and_workspace(
+    library, kernel, shape, options, function, dtype
+):
+    problem = kernel.problem(shape, dtype, options)
+    word = {"float32": "FP32", "float64": "FP64", "bfloat16": "BF16"}[dtype]
+    precision = "TF32" if options.get("accuracy") == "tf32" else word
+    name = f"cuBLAS 13.1.2 ({function.removesuffix('_v2')}, {precision})"
+    assert cublas.why_not_here(name) == ""
+    loaded = LoadedLibrary(kernel, problem, name, 0)
+    first, second = loaded.words(), loaded.words()
+    for words, stream, arrays in (
+        (first, STREAM, (91, 92, 93)),
+        (second, STREAM, (94, 95, 96)),
+        (first, 78, (97, 98, 99)),
+    ):
+        words.move((*arrays, WORKSPACE))
+        words.change(stream, (-0.5, 2.0))
+        assert loaded.enqueue(*words.steps[0]) == 0
+        arguments = library.of(function)[-1]
+        is_swapped = kernel is GEMM  # column-major: the second is the first
+        a, b, c = arrays
+        assert [one for one in arguments if one in arrays] == ([b, a, c] if is_swapped else [a, b, c])
+        assert -0.5 in arguments
+        assert (2.0 in arguments) is (kernel is GEMM and options.get("beta_zero") is False)
+    assert [arguments[1] for arguments in library.of("cublasSetStream_v2")] == [STREAM, 78]
+    assert [arguments[1:] for arguments in library.of("cublasSetWorkspace_v2")] == [[WORKSPACE, 32 << 20]] * 2
+    assert library.of("cublasSetMathMode")[-1][1] == {"BF16": 16, "TF32": 3}.get(precision, 0)
+    assert len(library.of("cublasCreate_v2")) == 1
+
+
+def test_a_layer_is_no_routine_of_cublas(library):
+    with pytest.raises(LibraryError, match="does not name this algorithm"):
+        LoadedLibrary(LINEAR, LINEAR.problem(SMALL, "bfloat16"), "cuBLAS 13.1.2 (cublasGemmEx, BF16)", 0)
+
+
+class OneWorkspace:
+    def __init__(self, address=WORKSPACE):
+        self.given, self.at = [], address
+
+    def address(self, stream, size_bytes):
+        self.given.append((stream, size_bytes))
+        if self.at is None:
+            raise NoRoomError("there is no room")
+        return self.at
+
+
+@pytest.mark.parametrize("name", ["cuBLASLt 13.1.2 (its own choice)", SPLIT.format("FP32")])
+def test_a_range_of_the_library_has_its_call_at_any_size(library, name):
+    family, memory = Family.of(GEMM, {"m": (1, 64), "n": 8, "k": 16}), OneWorkspace()
+    launches, is_first = SizedLibrary(GEMM, family, name, 0, memory), "own choice" in name
+    for m, (a, b, c) in ((5, (1, 2, 3)), (64, (4, 5, 6)), (5, (7, 8, 9))):
+        launches.launch(SizedCall(m, (a, b, c), (2.0, 0.0), STREAM))
+        arguments = library.of("cublasLtMatmul")[-1]
+        assert [arguments[place] for place in (3, 5, 8, 10)] == [b, a, c, c]
+        assert arguments[2] == 2.0
+        assert arguments[-2:] == [0 if is_first else 128, STREAM]
+        assert is_first or arguments[-3] == WORKSPACE + SHARED_COUNTER_BYTES
+    assert len(library.of("cublasLtMatmulAlgoGetHeuristic")) == 2  # once a size
+    columns = [arguments[3] for arguments in library.of("cublasLtMatrixLayoutCreate")]
+    assert {5, 64} < {*columns}
+    assert set(memory.given) == (set() if is_first else {(STREAM, SHARED_COUNTER_BYTES + 128)})
+
+
+def test_a_call_without_room_for_its_workspace_is_refused_before_it_runs(library):
+    family = Family.of(GEMM, {"m": (1, 64), "n": 8, "k": 16})
+    launches = SizedLibrary(GEMM, family, SPLIT.format("FP32"), 0, OneWorkspace(None))
+    with pytest.raises(LibraryRefusedError, match="no room"):
+        launches.launch(SizedCall(5, (1, 2, 3), (1.0, 0.0), STREAM))
+    assert library.of("cublasLtMatmul") == []
 
 
 def test_launches_under_way_have_arguments_of_their_own_and_one_handle(library):

@@ -173,11 +173,11 @@ class CpuBench(Bench):
         """Inputs that are drawn from another seed, in odd turns."""
         self._timed_kind = next(self._more_kinds()) if turn % 2 else self._kinds[0]
 
-    def library(self) -> LibraryCall | None:
+    def library(self, *, at_any_size: bool = False) -> LibraryCall | None:  # noqa: ARG002 - it is one
         """OpenBLAS of NumPy on one thread, for the kernels that it has."""
         return library_call(self.problem, self._scalars, self._sources)
 
-    def library_name(self) -> str | None:
+    def library_name(self, *, at_any_size: bool = False) -> str | None:  # noqa: ARG002
         """OpenBLAS's version and routine."""
         call = self.library()
         return call.name if call else None

@@ -27,6 +27,7 @@ from tilewright.tuner.devices.occupancy import occupancy
 from tilewright.tuner.errors import OutOfMemoryError, TrialFailure, first_error
 from tilewright.tuner.library.choice import CudaLibrary, has_library, has_same_result
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, LibraryCall, LibraryError
+from tilewright.tuner.library.names import of_any_size
 from tilewright.tuner.line_kinds import SHARED, shared_pair
 from tilewright.tuner.loop.expected import Expected, expected_by, trusted_configuration, untrusted
 from tilewright.tuner.loop.verify import library_widening, worse
@@ -304,19 +305,24 @@ class CudaBench(Bench):
             mine.fill()
             return self._sampler.cold_ms(mine, count) if l2 == "cold" else self._sampler.warm_ms(mine, count)
 
-    def library(self) -> CudaExecutable | None:
-        """The fastest of the library's calls on the same arrays; they are timed when it is first asked for."""
-        call = self._library_call()
+    def library(self, *, at_any_size: bool = False) -> CudaExecutable | None:
+        """The fastest of the library's calls on the same arrays, which are timed when it is first asked for.
+
+        `at_any_size`: cublasLt's own choice.
+        """
+        call = self._library_call(at_any_size=at_any_size)
         if call is None:
             return None
         executable = self.executable(call.enqueue)
         executable.is_comparable = call.is_comparable
         return executable
 
-    def library_name(self) -> str | None:
+    def library_name(self, *, at_any_size: bool = False) -> str | None:
         """For instance "cuBLAS 13.1.0 (cublasSgemm, FP32)", or "cuBLASLt 13.1.0 (heuristic 3 of 8, FP32)"."""
-        call = self._library_call()
-        return None if call is None else call.name
+        call = self._library_call(at_any_size=at_any_size)
+        if call is None:
+            return None
+        return of_any_size(call.name) if at_any_size else call.name
 
     def state(self) -> DeviceState:
         """Clock and temperature by NVML."""
@@ -363,11 +369,12 @@ class CudaBench(Bench):
     def _value(self, argument: Argument) -> float:
         return self.scalars[argument.name] if isinstance(argument, Scalar) else self.arrays.passed(argument.name)
 
-    def _library_call(self) -> LibraryCall | None:
+    def _library_call(self, *, at_any_size: bool) -> LibraryCall | None:
         if not has_library(self.kernel.name):
             return None
         with self.device.launching():
-            return self._made_library().fastest()
+            library = self._made_library()
+            return library.own_choice() if at_any_size else library.fastest()
 
     def _made_library(self) -> CudaLibrary:
         if self._library is None:

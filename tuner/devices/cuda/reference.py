@@ -16,7 +16,8 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import ProductReference, Reference, admitted_roundoff
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
-from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call, product_of
+from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call
+from tilewright.tuner.library.product import product_of
 from tilewright.tuner.loop.expected import Expected
 from tilewright.tuner.loop.verify import bound_factor
 

@@ -44,6 +44,7 @@ class IsolatedExecutable:
     number: int
     generation: int
     compiled: Compiled | None = field(default=None, repr=False)
+    at_any_size: bool = False  # of the library's calls which one
 
 
 class IsolatedBench(Bench):
@@ -136,16 +137,20 @@ class IsolatedBench(Bench):
         self._ready()
         self._device.call("renew", self._number, turn)
 
-    def library(self) -> IsolatedExecutable | None:
+    def library(self, *, at_any_size: bool = False) -> IsolatedExecutable | None:
         """In the child."""
         self._ready()
-        loaded: LoadedExecutable | None = self._device.call("library", self._number)
-        return None if loaded is None else self._executable(None, None, loaded)
+        loaded: LoadedExecutable | None = self._device.call("library", self._number, at_any_size)
+        if loaded is None:
+            return None
+        executable = self._executable(None, None, loaded)
+        executable.at_any_size = at_any_size
+        return executable
 
-    def library_name(self) -> str | None:
+    def library_name(self, *, at_any_size: bool = False) -> str | None:
         """In the child."""
         self._ready()
-        name: str | None = self._device.call("library_name", self._number)
+        name: str | None = self._device.call("library_name", self._number, at_any_size)
         return name
 
     def state(self) -> DeviceState:
@@ -182,9 +187,11 @@ class IsolatedBench(Bench):
         self._ready()
         return self._executable(configuration, compiled, self._load(configuration, compiled))
 
-    def _load(self, configuration: Configuration | None, compiled: Compiled | None) -> LoadedExecutable:
+    def _load(
+        self, configuration: Configuration | None, compiled: Compiled | None, *, at_any_size: bool = False
+    ) -> LoadedExecutable:
         if configuration is None:
-            call = self._device.call("library", self._number)
+            call = self._device.call("library", self._number, at_any_size)
         elif compiled is None:
             call = self._device.call("compile", self._number, configuration)
         else:
@@ -198,7 +205,9 @@ class IsolatedBench(Bench):
             raise TypeError(f"not an executable of this bench: {executable}")
         self._ready()
         if executable.generation != self._generation:
-            executable.number = self._load(executable.configuration, executable.compiled)[0]
+            executable.number = self._load(
+                executable.configuration, executable.compiled, at_any_size=executable.at_any_size
+            )[0]
             executable.generation = self._generation
             weakref.finalize(executable, self._dropped.append, (self._generation, executable.number))
         return executable.number

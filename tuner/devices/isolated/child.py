@@ -122,8 +122,8 @@ class _Session:
         steps.forget()
         return evaluation
 
-    def library(self, bench: int) -> LoadedExecutable | None:
-        executable = self._benches[bench].library()
+    def library(self, bench: int, at_any_size: bool) -> LoadedExecutable | None:
+        executable = self._benches[bench].library(at_any_size=at_any_size)
         return None if executable is None else self._keep(self._benches[bench], executable)
 
     def forget(self, numbers: list[int]) -> None:
@@ -146,8 +146,8 @@ class _Session:
     def renew(self, bench: int, turn: int) -> None:
         self._benches[bench].renew(turn)
 
-    def library_name(self, bench: int) -> str | None:
-        return self._benches[bench].library_name()
+    def library_name(self, bench: int, at_any_size: bool) -> str | None:
+        return self._benches[bench].library_name(at_any_size=at_any_size)
 
     def state(self, bench: int) -> DeviceState:
         return self._benches[bench].state()

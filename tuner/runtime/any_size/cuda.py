@@ -6,29 +6,29 @@ ahead or take microseconds, no compilation, no allocation.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
-from tilewright.kernels.variant import KEPT_SUMMARY_BYTES
 from tilewright.tuner.compile.cache import CubinCache, default_folder
 from tilewright.tuner.compile.compilation import Compilation, arch_of
 from tilewright.tuner.compile.compiler import default_compiler
 from tilewright.tuner.compile.pool import CompilePool
-from tilewright.tuner.devices.cuda.driver import DriverError, call, function
 from tilewright.tuner.errors import TrialFailure, TunerError
 from tilewright.tuner.forks import ForkSafeLock
-from tilewright.tuner.runtime.any_size.geometry import Geometry
+from tilewright.tuner.library.cublas import LibraryError
+from tilewright.tuner.runtime.any_size.library import SizedLibrary, call_of_range
 from tilewright.tuner.runtime.any_size.places import Places
 from tilewright.tuner.runtime.any_size.shortage import RangeLaunches
+from tilewright.tuner.runtime.any_size.sized_kernel import SizedKernel
 from tilewright.tuner.runtime.any_size.source import RangeSource
-from tilewright.tuner.runtime.any_size.words import SizedArguments, SizedCall
-from tilewright.tuner.runtime.arrays.arguments import ALIGNMENT, check_addresses, default_scalars
-from tilewright.tuner.runtime.arrays.packed import KeptMemory, PackedOperand
+from tilewright.tuner.runtime.any_size.words import SizedCall
+from tilewright.tuner.runtime.arrays.arguments import ALIGNMENT, check_addresses
+from tilewright.tuner.runtime.arrays.packed import PackedOperand
 from tilewright.tuner.runtime.choice import Choice
 from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
@@ -48,9 +48,9 @@ from tilewright.tuner.runtime.launches.contexts import (
     quick,
 )
 from tilewright.tuner.runtime.launches.gpu import gpu_place
-from tilewright.tuner.runtime.launches.loaded_kernel import MAX_DYNAMIC_SHARED_BYTES, load_functions
+from tilewright.tuner.runtime.launches.library_calls import refuse
+from tilewright.tuner.runtime.memory.room import NoRoomError
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
-from tilewright.tuner.runtime.memory.workspaces import capture_id
 
 
 class FamilyLaunches:
@@ -128,7 +128,7 @@ class FamilyLaunches:
             return self._loaded[number]
 
 
-class LoadedFamily(RangeLaunches["SizedKernel"]):
+class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
     """A family in one context, which is current whenever this is used. A range is loaded when it is used first."""
 
     def __init__(
@@ -142,25 +142,36 @@ class LoadedFamily(RangeLaunches["SizedKernel"]):
     def launch_range(self, number: int, call: SizedCall) -> None:
         """One launch of that range's configuration, checked where that is due; raises NoRoomError."""
         kernel = self._kernels[number] or self.kernel_of(number)
-        if kernel.use is None:
-            kernel.launch(call)
-        else:
+        if isinstance(kernel, SizedKernel) and kernel.use is not None:
             self._launch_checked(number, kernel, kernel.use, call)
+            return
+        try:
+            kernel.launch(call)
+        except (LibraryError, NoRoomError):
+            if not isinstance(kernel, SizedLibrary):
+                raise
+            self._without_library(number).launch(call)
+
+    def _without_library(self, number: int) -> SizedKernel | SizedLibrary:
+        """The range's configuration in the place of the library's call, from now on."""
+        with self._lock:
+            choice = replace(self.ranges.ranges[number].choice, library_name=None)
+            self.ranges, self._kernels[number] = self.ranges.replaced(number, choice), None
+        return self.kernel_of(number)
 
     def prepare(self) -> None:
         """Loads all ranges; computes the grids of each within it."""
         self._compile_ahead()
         low = self._family.low
         for number, one in enumerate(self.ranges.ranges):
-            kernel = self.kernel_of(number)
-            kernel.geometry.prepare(low, one.high)
-            self.workspaces.reserve(max(map(kernel.geometry.workspace_bytes, (low, one.high))))
+            self.kernel_of(number).prepare(low, one.high)
             low = one.high + 1
 
     def _compile_ahead(self) -> None:
         """Compiles what is in no cache in several processes: a compiler does one thing at a time within a process."""
         arch, cache = arch_of(self.place.limits.compute_capability), CubinCache(default_folder())
-        chosen = {one.choice.configuration for one in self.ranges.ranges if one.choice.cubin is None}
+        missing_code = (one.choice for one in self.ranges.ranges if one.choice.cubin is None)
+        chosen = {one.configuration for one in missing_code if call_of_range(self._family, one) is None}
         compiler, largest = default_compiler(), self._family.largest
         works = [Compilation.of(self._kernel, largest, one, arch, compiler) for one in chosen]
         missing = [work for work in works if cache.get(work.key()) is None]
@@ -175,7 +186,7 @@ class LoadedFamily(RangeLaunches["SizedKernel"]):
         for number in range(len(self.ranges)):
             self.kernel_of(number).pack(packed, address, stream)
 
-    def kernel_of(self, number: int) -> SizedKernel:
+    def kernel_of(self, number: int) -> SizedKernel | SizedLibrary:
         """The range's kernel; its default where the configuration does not compile here. Raises LaunchError."""
         with self._lock:
             kernel = self._kernels[number]
@@ -192,7 +203,13 @@ class LoadedFamily(RangeLaunches["SizedKernel"]):
                 self._kernels[number] = kernel
             return kernel
 
-    def _made(self, choice: Choice) -> SizedKernel:
+    def _made(self, choice: Choice) -> SizedKernel | SizedLibrary:
+        name = call_of_range(self._family, choice)
+        if name is not None:
+            try:
+                return SizedLibrary(self._kernel, self._family, name, self.ordinal, self.workspaces)
+            except (LibraryError, LaunchError) as error:
+                refuse(self._family.largest, name, error)
         kernel = SizedKernel(self._kernel, self._family, choice, self.ordinal, self.workspaces)
         kernel.use = use = self._source.first_use(self._kernel, self._family, self.place, choice)
         if use is not None and (self._kernel.name, self._family.axis) not in CHECKED_AT_LAUNCH:
@@ -222,116 +239,14 @@ class LoadedFamily(RangeLaunches["SizedKernel"]):
         if check is None or use.state not in {"waiting", "under way"}:
             kernel.use = None
         if use.state == "wrong":
-            kernel = self._replaced(number)
-        kernel.launch(call)
+            self._replaced(number).launch(call)
+        else:
+            kernel.launch(call)
 
-    def _replaced(self, number: int) -> SizedKernel:
+    def _replaced(self, number: int) -> SizedKernel | SizedLibrary:
         """The default in place of a configuration that was wrong."""
         default = self._source.default(self._kernel, self._family, self.place)
         with self._lock:
             self.ranges = self.ranges.replaced(number, default)
             kernel = self._kernels[number] = self._made(default)
         return kernel
-
-
-class SizedKernel:
-    """One configuration in one context. `use`: its first use, until that is decided."""
-
-    def __init__(
-        self, kernel: Kernel, family: Family, choice: Choice, ordinal: int, workspaces: SharedWorkspaces
-    ) -> None:
-        self.choice = choice
-        self.use: FirstUse | None = None
-        self._kernel, self._family, self._workspaces = kernel, family, workspaces
-        self._variant, values = kernel.variant(choice.configuration.variant), choice.configuration.values
-        problem = family.largest
-        self._at_most = self._variant.most_at_once
-        launches = self._variant.launches(kernel.entry, values, problem)
-        packing = self._variant.packing_launches(kernel.entry, values, problem)
-        functions = load_functions(kernel, problem, choice, ordinal, [name for name, _ in (*launches, *packing)])
-        self._functions, self._packing = functions[: len(launches)], functions[len(launches) :]
-        self._packing_launches = [step for _, step in packing]
-        for loaded, (_, geometry) in zip(functions, launches, strict=False):
-            if geometry.shared_bytes:
-                call("cuFuncSetAttribute", loaded, MAX_DYNAMIC_SHARED_BYTES, geometry.shared_bytes)
-        self.kept_bytes = self._variant.kept_bytes(problem)
-        sizes = (problem.shape["n"], problem.shape["k"]) if self.kept_bytes else ()
-        self._key = current_id(), choice.configuration.variant, *sizes, self.kept_bytes
-        self.geometry = Geometry(kernel, family, choice.configuration)
-        self._has_workspace = self._variant.workspace_bytes(values, problem) > 0
-        self._workspace_bytes: dict[int, int] = {}
-        self._places = Places(kernel, family)
-        self._spare: list[SizedArguments] = []
-        self._enqueue = function("cuLaunchKernelEx")
-
-    def launch(self, call: SizedCall) -> None:
-        """Launches that size, in panels where the variant asks for them."""
-        try:
-            words = self._spare.pop()
-        except IndexError:
-            words = self._words()
-        if not self._at_most or call.size <= self._at_most:
-            self._launch_panel(words, call)
-        else:
-            panels = self.geometry.panels(call.size)
-            for number in range(panels.count):
-                moved = self._places.moved(call.addresses, number * panels.size)
-                rows = panels.last if number == panels.count - 1 else panels.size
-                self._launch_panel(words, call._replace(size=rows, addresses=moved))
-        self._spare.append(words)
-
-    def _launch_panel(self, words: SizedArguments, call: SizedCall) -> None:
-        addresses = call.addresses
-        if self._has_workspace:
-            addresses = (*addresses, self._workspaces.address(call.stream, self._needed(call.size)))
-        if self.kept_bytes and call.packed is not None:
-            addresses = (*addresses, self._kept(call.packed, addresses, call.stream))
-        words.fill(call, addresses, self.geometry.launches(call.size))
-        for step in words.steps:
-            status = self._enqueue(*step)
-            if status:
-                raise LaunchError(f"{self._family.at(call.size)}: {DriverError('cuLaunchKernelEx', status)}")
-
-    def _needed(self, size: int) -> int:
-        found = self._workspace_bytes.get(size)
-        if found is None:
-            found = self._workspace_bytes[size] = self.geometry.workspace_bytes(size)
-        return found
-
-    def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
-        """Packs the operand at that address, where this configuration keeps it packed and it is not yet."""
-        if self.kept_bytes:
-            names = [tensor.name for tensor in self._kernel.tensors]
-            addresses = tuple(address if name == packed.name else 0 for name in names)
-            if self._has_workspace:
-                addresses = (*addresses, self._workspaces.address(stream, self._needed(self._family.low)))
-            self._kept(packed, addresses, stream)
-
-    def _kept(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> int:
-        return packed.address(self._key, lambda: self._pack(packed, addresses, stream))
-
-    def _pack(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> KeptMemory:
-        if capture_id(stream):
-            reason = "is not packed yet, and a CUDA graph is being captured"
-            raise LaunchError(f"{packed.name} {reason}: call this launcher's pack({packed.name}) before the capture")
-        memory, on = KeptMemory(self.kept_bytes), ctypes.c_void_p(stream)
-        steps = list(zip(self._packing, self._packing_launches, strict=True))
-        words = SizedArguments(self._kernel, self._family, steps, self._scratch)
-        numbers = tuple(default_scalars(self._kernel, self._family.largest).values())
-        call_of = SizedCall(self._family.low, (), numbers, stream)
-        words.fill(call_of, (*addresses, memory.address), self._packing_launches)
-        call("cuMemsetD8Async", ctypes.c_uint64(memory.address), 0, ctypes.c_size_t(KEPT_SUMMARY_BYTES), on)
-        for step in words.steps:
-            call("cuLaunchKernelEx", *step)
-        call("cuStreamSynchronize", on)  # any stream may use it from here on
-        return memory
-
-    @property
-    def _scratch(self) -> int:
-        return self._has_workspace + bool(self.kept_bytes)
-
-    def _words(self) -> SizedArguments:
-        launches = self.geometry.launches(min(self._family.high, self._at_most or self._family.high))
-        maps = self._variant.tensor_maps(self.choice.configuration.values, self._family.largest)
-        steps = list(zip(self._functions, launches, strict=True))
-        return SizedArguments(self._kernel, self._family, steps, self._scratch, maps)

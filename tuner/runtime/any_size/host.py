@@ -12,6 +12,7 @@ from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.tuner.devices.cpu.build import LIBRARY
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.runtime.any_size.geometry import Geometry
+from tilewright.tuner.runtime.any_size.library import HostSizedLibrary, call_of_range
 from tilewright.tuner.runtime.any_size.shortage import RangeLaunches
 from tilewright.tuner.runtime.any_size.source import RangeSource
 from tilewright.tuner.runtime.any_size.words import SizedCall
@@ -22,7 +23,7 @@ from tilewright.tuner.runtime.launches.host import builder_of_process, host_plac
 from tilewright.tuner.runtime.memory.host import HostWorkspace
 
 
-class HostFamilyLaunches(RangeLaunches["_SizedFunction"]):
+class HostFamilyLaunches(RangeLaunches["_SizedFunction | HostSizedLibrary"]):
     """Launches of one family on the CPU."""
 
     def __init__(self, kernel: Kernel, family: Family, source: RangeSource) -> None:
@@ -43,11 +44,13 @@ class HostFamilyLaunches(RangeLaunches["_SizedFunction"]):
         function = self._kernels[number] or self._loaded(number)
         function.launch(call.size, call.addresses, call.scalars)
 
-    def _loaded(self, number: int) -> _SizedFunction:
+    def _loaded(self, number: int) -> _SizedFunction | HostSizedLibrary:
         with self._lock:
             function = self._kernels[number]
             if function is None:
-                function = _SizedFunction(self._kernel, self._family, self.ranges.ranges[number].choice)
+                choice, of_family = self.ranges.ranges[number].choice, (self._kernel, self._family)
+                is_library = call_of_range(self._family, choice) is not None
+                function = HostSizedLibrary(*of_family) if is_library else _SizedFunction(*of_family, choice)
                 self._kernels[number] = function
             return function
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime.choice import Choice, TargetDevice, is_admitted
 from tilewright.tuner.runtime.errors import LaunchError
 
@@ -62,7 +63,7 @@ class Ranges:
         time_ms = _between(size, [(one.size, one.time_ms) for one in self.times])
         library_ms = _between(size, [(one.size, one.library_ms) for one in self.times if one.library_ms is not None])
         is_faster = choice.library_faster
-        if time_ms is not None and library_ms is not None:
+        if time_ms is not None and library_ms is not None and choice.library_name is None:
             is_faster = library_ms < time_ms
         return replace(choice, time_ms=time_ms, library_ms=library_ms, library_faster=is_faster)
 
@@ -135,11 +136,15 @@ class Beyond:
 
 
 def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:
-    """Without an end between neighbours of the same configuration."""
+    """Without an end between neighbours that run the same."""
     joined: list[SizeRange] = []
     for one in ranges:
-        if joined and joined[-1].choice.configuration == one.choice.configuration:
+        if joined and _runs(joined[-1].choice) == _runs(one.choice):
             joined[-1] = replace(joined[-1], high=one.high)
         else:
             joined.append(one)
     return joined
+
+
+def _runs(choice: Choice) -> tuple[Configuration, str | None]:
+    return choice.configuration, choice.library_name

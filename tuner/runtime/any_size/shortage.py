@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from tilewright.kernels.family import Family
@@ -70,7 +71,10 @@ def within_limit(kernel: Kernel, family: Family, place: TargetDevice, ranges: Ra
         ends, low = (low, one.high), one.high + 1
         others = (ranges.ranges[other].choice for other in _nearest_first(ranges, number))
         fits = (choice for choice in others if is_sound_within(kernel, family, place, choice, *ends))
-        changed = changed.replaced(number, next(fits, one.choice))
+        kept, library = next(fits, one.choice), one.choice
+        changed = changed.replaced(
+            number, replace(kept, library_faster=library.library_faster, library_name=library.library_name)
+        )
     return changed
 
 

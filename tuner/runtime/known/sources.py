@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.family import Family
@@ -14,6 +14,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.families import Families
+from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.table_sources import TableSources
 from tilewright.tuner.runtime.any_size.tables import TableFolder
 from tilewright.tuner.runtime.bundles.bundle import Bundle
@@ -40,6 +41,13 @@ Predict = Callable[[Kernel, Problem, TargetDevice], Mapping[str, Any] | None]
 SERVICE_LIMIT_S = 2.0
 NO_GPU = (0, 0)
 """The compute capability of a CPU device, of which nothing is shipped: to find that out takes half a second."""
+
+
+class Known(NamedTuple):
+    """What was found on one device model: of problems of one size, and of families."""
+
+    choices: Mapping[Problem, Choice]
+    ranges: Mapping[Family, Ranges]
 
 
 class Sources:
@@ -220,6 +228,19 @@ class Sources:
             gone = {problem: match for problem, match in self._pinned_matches.items() if problem not in configurations}
             self._pinned_matches = gone | dict(matches or {})
             self._forget(configurations)
+
+    def known(self, slug: str) -> Known:
+        """All that was looked for on a device model so far, but what somebody has named."""
+        choices = {problem: one for (problem, where), one in list(self._choices.items()) if where == slug}
+        ranges = {one.family: one.ranges for one in self.families.in_use(slug)}
+        return Known({problem: one for problem, one in choices.items() if one.origin not in NAMED}, ranges)
+
+    def adopt(self, known: Known, slug: str) -> None:
+        """Takes what another process of the program knows, for launchers that are asked for later."""
+        with self._lock:
+            self._forget(known.choices)
+            self._choices |= {(problem, slug): choice for problem, choice in known.choices.items()}
+            self.families.pin(known.ranges, slug)
 
     @property
     def asks_service(self) -> bool:

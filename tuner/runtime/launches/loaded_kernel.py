@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -48,6 +48,13 @@ Constant = tuple[int, int, int]
 """An input for constant memory: its place among the tensors, the address there, and the bytes."""
 
 
+class HasAddress(Protocol):
+    """Workspaces of launches."""
+
+    def address(self, stream: int) -> int:
+        """The one for a launch on that stream now."""
+
+
 class Loaded:
     """What is launched in one context. `spare`: arguments that no launch uses just then.
 
@@ -56,7 +63,7 @@ class Loaded:
 
     use: FirstUse | None = None
     check: Any = None
-    workspaces: Workspaces | None = None
+    workspaces: HasAddress | None = None
     constants: Sequence[Constant] = ()
     kept_bytes = 0
     enqueue: Callable[..., int]

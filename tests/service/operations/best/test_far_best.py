@@ -256,6 +256,20 @@ def test_one_size_is_answered_by_the_range_that_it_lies_in(rows):
     assert (at_end.configuration, at_end.time_ms, at_end.expected_loss) == ({"TILE_WIDTH": 16}, 1.0, 0.0)
 
 
+def test_a_range_may_be_the_librarys_and_the_answer_says_that_launchers_make_its_call(rows):
+    name, own_ms = "cuBLASLt 13.1.2 (its own choice)", {1024: 3.2}
+    spans = [SPANS[0], (65, 600, TILED_32), (601, 1024, TILED_32, True)]  # nothing is measured in the second
+    table(rows, spans=spans, library_ms=LIBRARY, own_choice_ms=own_ms, own_choice=name)
+    ranges = found(rows).ranges
+    assert [one.library and one.library.launched for one in ranges] == [False, None, True]
+    assert (ranges[-1].library.name, ranges[0].library.name) == (name, "cuBLAS 13.0")
+    library = best(rows, 1024).library
+    assert (library.name, library.time_ms, library.faster, library.launched) == (name, 3.2, True, True)
+    assert (best(rows, 1024).variant, best(rows, 1024).sizes) == ("tiled", "m=601..1024")
+    library = best(rows, 100).library
+    assert (library.name, library.launched) == ("cuBLAS 13.0", False)
+
+
 def test_a_table_of_batches_answers_for_any_number_of_products(rows):
     one = {"m": 64, "n": 64, "k": 64}
     table(rows, one | {"batch": "1..1024"})

@@ -38,7 +38,8 @@ def test_exact_answer_carries_what_was_measured(rows):
         ("cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32)", 1.5, True),
         ("cuBLASLt 13.1.2 (algorithm 66, tile 20, FP32)", 3.0, False),
         ("cuBLASLt 13.1.2 (heuristic 3 of 8, FP32)", 1.5, False),
-        ("cuBLAS 13.1.2 (cublasSgemm, FP32)", 1.5, False),
+        ("cuBLAS 13.1.2 (cublasSgemm, FP32)", 1.5, True),
+        ("cuBLAS 13.1.2 (cublasSgemm, FP32) + bias and activation kernel", 1.5, False),
     ],
 )
 def test_a_faster_call_that_its_name_says_is_the_answer_at_its_own_problem_alone(rows, name, library_ms, launched):

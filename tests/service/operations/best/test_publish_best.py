@@ -119,7 +119,10 @@ NAMED = "cuBLASLt 13.1.2 (algorithm 66, tile 20, BF16)"
         (NAMED.replace("tile 20", "tile 21"), 0.5, True, True),
         (NAMED.replace("13.1.2", "13.2.0"), 0.6, True, True),
         (NAMED.replace("13.1.2", "13.2.0"), 0.89, False, False),
-        ("cuBLAS 13.2.0 (cublasGemmEx, BF16)", 0.5, True, False),
+        ("cuBLAS 13.1.2 (cublasGemmEx, BF16)", 0.6, True, False),
+        ("cuBLAS 13.1.2 (cublasGemmEx, BF16)", 0.5, True, True),
+        ("cuBLAS 13.2.0 (cublasGemmEx, BF16)", 0.6, True, True),
+        ("cuBLAS 13.2.0 (cublasGemmEx, BF16) + bias and activation kernel", 0.5, True, False),
     ],
 )
 def test_the_same_winner_gives_way_to_itself_beside_a_better_call_of_the_library(
