@@ -267,7 +267,7 @@ def test_why_there_are_no_more_trials_is_said(capsys, stopped_by, reason):
 SHOW = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_progress import job
+from test_parse_text import job
 from tilewright.service.cli.progress import follow
 states = iter([job("queued", "queued"), *(job("running", "searching", n, 0.01234) for n in range(10))])
 follow(lambda: next(states, job("done", "finished", 10, 0.0123)), sleep=lambda _s: None)

@@ -1,4 +1,4 @@
-"""Half types on the CPU device: conversions as the device's instructions do them, and products of them."""
+"""Programs of the CPU device in processes of their own, cheats among them; kernels in half precision there."""
 
 import ctypes
 import subprocess
