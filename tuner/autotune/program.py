@@ -5,8 +5,10 @@ Of processes that would search for the same, one does.
 
 from __future__ import annotations
 
+import gc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SEARCH = "what triton.autotune finds"
@@ -41,9 +43,22 @@ def _state(tuner: Any) -> Any:
     """What is known of the autotuner's calls, and what was chosen for them."""
     if "tilewright" not in tuner.__dict__:
         # Here, and not ahead: it takes a while, and many programs that import Triton launch nothing.
-        module = importlib.import_module(f"{__package__}.known")
+        with _without_collections():
+            module = importlib.import_module(f"{__package__}.known")
         tuner.tilewright = module.KnownConfigs(tuner, only_tuned=True), {}
     return tuner.tilewright
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Garbage is collected later: what PyTorch has loaded is looked through for a tenth of a second, and stays."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _searched(tuner: Any, known: Any, named: Any, launch: Callable[[], Any]) -> tuple[Any, list[Any]]:

@@ -20,7 +20,6 @@ from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDev
 from tilewright.tuner.runtime.first_use.chooses import Chooses
 from tilewright.tuner.runtime.first_use.first_calls import ONE_SIZE, FirstCalls, first_calls
 from tilewright.tuner.runtime.first_use.first_use import FirstUse
-from tilewright.tuner.runtime.launches import host
 from tilewright.tuner.runtime.launches.cuda import CudaLaunches
 from tilewright.tuner.runtime.launches.devices import device_or_default, ordinal_of, place_of
 from tilewright.tuner.turns.contest import octave_of
@@ -257,6 +256,8 @@ class Launcher:
             key = problem, device if device == self.device else device.partition(":")[0]
             if key not in self._on:
                 if device == "cpu":
+                    from tilewright.tuner.runtime.launches import host  # noqa: PLC0415 - 50 ms that a GPU's launch does not need
+
                     self._on[key] = host.HostLaunches(self.kernel, problem, self._choices)
                 else:
                     only = ordinal_of(self.device) if self.device else None

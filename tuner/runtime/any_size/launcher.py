@@ -14,7 +14,6 @@ from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Problem
 from tilewright.tuner.forks import ForkSafeLock
 from tilewright.tuner.runtime.any_size.cuda import FamilyLaunches
-from tilewright.tuner.runtime.any_size.host import HostFamilyLaunches
 from tilewright.tuner.runtime.any_size.places import axis_of
 from tilewright.tuner.runtime.any_size.ranges import Ranges
 from tilewright.tuner.runtime.any_size.source import RangeSource
@@ -199,8 +198,7 @@ class AnySizeLauncher:
         """What a thread does to have ready what arrays pose; None where other sizes of the range had it loaded."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         launches = family and self._launches(family, device if self.device else device.partition(":")[0])
-        is_host = isinstance(launches, HostFamilyLaunches)
-        if is_host or (isinstance(launches, FamilyLaunches) and launches.has_loaded(size, device)):
+        if launches and (not isinstance(launches, FamilyLaunches) or launches.has_loaded(size, device)):
             return None
         return partial(self.load_for, problem, device)
 
@@ -319,6 +317,8 @@ class AnySizeLauncher:
             key = family.hash, place
             if key not in self._on:
                 if place == "cpu":
+                    from tilewright.tuner.runtime.any_size.host import HostFamilyLaunches  # noqa: PLC0415 - see Launcher
+
                     self._on[key] = HostFamilyLaunches(self.kernel, family, self._source)
                 else:
                     only = int(self.device.partition(":")[2]) if self.device else None

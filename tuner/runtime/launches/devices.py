@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.tuner.errors import NoDeviceError
 from tilewright.tuner.runtime.choice import TargetDevice
 from tilewright.tuner.runtime.errors import WrongDeviceError
-from tilewright.tuner.runtime.launches import gpu, host
+from tilewright.tuner.runtime.launches import gpu
 from tilewright.tuner.runtime.launches.contexts import current_ordinal
 
 
@@ -32,7 +32,11 @@ def device_or_default(named: str | None) -> str:
 
 def place_of(device: str) -> TargetDevice:
     """The device model of a resolved device."""
-    return host.host_place() if device == "cpu" else gpu.gpu_place(ordinal_of(device))
+    if device != "cpu":
+        return gpu.gpu_place(ordinal_of(device))
+    from tilewright.tuner.runtime.launches.host import host_place  # noqa: PLC0415 - see Launcher
+
+    return host_place()
 
 
 def ordinal_of(device: str) -> int:
