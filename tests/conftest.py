@@ -123,10 +123,9 @@ def _kept_engines() -> Iterator[None]:
     kept: dict[str, tuple[Engine, Pool]] = {}
     make = store_session._new_engine
 
-    def kept_engine() -> Engine:
-        url = store_session.database_url()
+    def kept_engine(url: str) -> Engine:
         if url not in kept:
-            engine = make()
+            engine = make(url)
             kept[url] = engine, engine.pool
         engine, unused = kept[url]
         engine.pool = unused.recreate()  # the one before closes what is given back to it

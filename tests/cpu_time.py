@@ -1,15 +1,22 @@
 """CPU time of tests by file, own and of the processes they started: `pytest -p cpu_time`, with any number of workers.
 
-On a busy machine `--durations` shows who waited; this shows who worked.
+On a busy machine `--durations` shows who waited; this shows who worked. `cost_s` is what a single page costs, the part
+of PostgreSQL included.
 """
 
 from __future__ import annotations
 
+import os
 import resource
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+
+from tilewright.service.store import session as store_session
 
 SHOWN = 40
 PROPERTY = "cpu_s"
@@ -45,3 +52,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 _begun = pytest.StashKey[float]()
+
+
+BACKENDS = text("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+
+
+def of_postgresql_s() -> float:
+    """CPU time of the backends that serve this database; the system counts it in hundredths of a second."""
+    with store_session.session_scope() as session:
+        pids = session.scalars(BACKENDS).all()
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def cost_s(show: Callable[[], object]) -> float:
+    """Of one call of `show`."""
+    before, began = of_postgresql_s(), time.process_time()
+    show()
+    own_s = time.process_time() - began
+    return own_s + of_postgresql_s() - before

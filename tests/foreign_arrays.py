@@ -1,7 +1,5 @@
 """Arrays of packages that we do not know: each offers one protocol and nothing else."""
 
-from __future__ import annotations
-
 
 class OnlyInterface:
     """Offers CUDA's array interface."""

@@ -1,7 +1,5 @@
 """A small decoder with caches as libraries of models have them: one that grows, and one that is written in place."""
 
-from __future__ import annotations
-
 import enum
 from collections import OrderedDict
 

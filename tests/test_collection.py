@@ -1,7 +1,5 @@
 """What the tests need that somebody has installed who runs only some of them; the scripts of tools/ start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +27,7 @@ def pytest_configure(config):
 """
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_gpu_tests_are_collected_without_schemathesis_and_beside_pytest_benchmark(tmp_path):
     (tmp_path / "like_benchmark.py").write_text(PLUGIN)
     script = (

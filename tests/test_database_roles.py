@@ -231,6 +231,7 @@ def test_a_database_that_the_superuser_migrated_is_handed_over(server):
             superuser.execute("DROP DATABASE earlier WITH (FORCE)")
 
 
+@pytest.mark.in_turn(2)
 def test_api_and_worker_do_their_work_with_what_they_may(server, become, tmp_path):
     """A job from request to best configuration, as in a fleet; the health check says what it sees meanwhile."""
     environment = server.environment("worker") | {"TILEWRIGHT_DATA_DIR": str(tmp_path), "TILEWRIGHT_HEARTBEAT_S": "0.5"}

@@ -1,7 +1,5 @@
 """The fuzz and the check on a GPU, as far as they run without one."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import random
@@ -66,6 +64,7 @@ def checks(kernel, case, kinds=None):
 VIEWS = {"batch": 2, "lda": 12, "ldb": 40, "ldc": 9, "stride_a": 0}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("shape", "dtype", "options"),
     [

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cached_property
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
@@ -40,12 +40,32 @@ KEEPALIVE: dict[str, int | str] = {
 }
 
 
-class _Chosen:
-    """The address that `configure` set, if any, and the engine of the address in use."""
+class _Database:
+    """A database in use: its address and its engine, both found out when they are needed first."""
 
-    url: str | None = None
-    engine: Engine | None = None
-    making = threading.Lock()  # simultaneous threads must not make an engine each, with pools that are never closed
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+        self.engine: Engine | None = None
+        self.making = threading.Lock()  # simultaneous threads must not make an engine each, with pools never closed
+
+    @cached_property
+    def address(self) -> str:
+        chosen = self.url or settings().database_url
+        if chosen is None:
+            return EmbeddedPostgres(settings().data_dir / "postgres").enter()
+        return chosen.replace("postgresql+psycopg://", "postgresql://", 1).replace("postgres://", "postgresql://", 1)
+
+    def close(self) -> None:
+        with self.making:
+            if self.engine is not None:
+                event.listen(self.engine.pool, "checkin", lambda _, record: record.invalidate())
+                self.engine.dispose()
+
+
+class _Chosen:
+    """The one that `configure` chose. A thread that still looks for the address of the one before changes no other."""
+
+    database = _Database(None)
 
 
 def configure(url: str | None) -> None:
@@ -53,21 +73,13 @@ def configure(url: str | None) -> None:
 
     A connection that a thread still works with is closed as soon as that thread gives it back.
     """
-    with _Chosen.making:
-        if _Chosen.engine is not None:
-            event.listen(_Chosen.engine.pool, "checkin", lambda _, record: record.invalidate())
-            _Chosen.engine.dispose()
-        database_url.cache_clear()
-        _Chosen.url, _Chosen.engine = url, None
+    before, _Chosen.database = _Chosen.database, _Database(url)
+    before.close()
 
 
-@cache
 def database_url() -> str:
     """`postgresql://…` for libpq: as configured, as set, or of the embedded server, which is started if needed."""
-    chosen = _Chosen.url or settings().database_url
-    if chosen is None:
-        return EmbeddedPostgres(settings().data_dir / "postgres").enter()
-    return chosen.replace("postgresql+psycopg://", "postgresql://", 1).replace("postgres://", "postgresql://", 1)
+    return _Chosen.database.address
 
 
 def sqlalchemy_url(url: str) -> str:
@@ -77,20 +89,21 @@ def sqlalchemy_url(url: str) -> str:
 
 def engine() -> Engine:
     """The engine of this process, one for all its threads."""
-    with _Chosen.making:
-        if _Chosen.engine is None:
-            _Chosen.engine = _new_engine()
-        return _Chosen.engine
+    database = _Chosen.database
+    with database.making:
+        if database.engine is None:
+            database.engine = _new_engine(database.address)
+        return database.engine
 
 
 def made_engine() -> Engine | None:
     """The engine of this process; None where it was not needed yet."""
-    return _Chosen.engine
+    return _Chosen.database.engine
 
 
-def _new_engine() -> Engine:
+def _new_engine(address: str) -> Engine:
     return create_engine(
-        sqlalchemy_url(database_url()),
+        sqlalchemy_url(address),
         pool_pre_ping=True,
         hide_parameters=True,  # an error's text goes to the log, and a parameter may be a secret
         # Threads that the API answers from: a request must not wait for a connection while the database is idle.
@@ -102,7 +115,7 @@ def _new_engine() -> Engine:
 
 def revive() -> None:
     """Starts the embedded server again where this process uses it and it has ended; leaves other databases alone."""
-    if _Chosen.url is None and settings().database_url is None:
+    if _Chosen.database.url is None and settings().database_url is None:
         EmbeddedPostgres(settings().data_dir / "postgres").ensure()
 
 

@@ -1,7 +1,5 @@
 """The table of kernels beside the library, and the suite of its shapes."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

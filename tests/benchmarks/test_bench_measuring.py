@@ -1,7 +1,5 @@
 """What benchmarks of launches, first uses, rates and families make of their times."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -35,6 +35,7 @@ def recording(tmp_path):
     return path
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_row_says_how_near_the_optimum_a_search_came(bench, recording, sampler):
     row = bench.row_of(bench.Task(recording, sampler, None, 4, 60))

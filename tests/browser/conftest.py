@@ -86,9 +86,9 @@ def site_database(new_database: Callable[[str], str]) -> tuple[str, int, int]:
     return url, on_cpu, imported
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def site(site_database: tuple[str, int, int]) -> Iterator[Site]:
-    """Those measurements behind the application, for as long as a module's tests read them."""
+    """Those measurements behind the application. For one test: the next one may choose another database."""
     database, on_cpu, imported = site_database
     store_session.configure(database)
     with serving() as address:
@@ -130,7 +130,7 @@ def tabs_at(chromium) -> Callable:
 
 @pytest.fixture
 def visit(chromium, site: Site) -> Iterator[Callable]:
-    """Opens tabs on the site of all tests of the module; see `tabs`."""
+    """Opens tabs on the measurements of all tests; see `tabs`."""
     with tabs(chromium, site.address) as open_tab:
         yield open_tab
 

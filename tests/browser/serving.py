@@ -16,8 +16,8 @@ from waiting import PATIENCE_S
 @contextmanager
 def serving(make: Callable[[], FastAPI] = new_app) -> Iterator[str]:
     """Where the application answers inside the block; no maintenance, so that no schedule fires."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make(), lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+    listener, app = socket.create_server(("127.0.0.1", 0)), make()
+    config = uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -25,4 +25,5 @@ def serving(make: Callable[[], FastAPI] = new_app) -> Iterator[str]:
     server.should_exit = True
     thread.join(PATIENCE_S)
     listener.close()
+    app.state.pool.close()
     assert not thread.is_alive()

@@ -5,6 +5,7 @@ import shutil
 from urllib.parse import urlsplit
 
 import pytest
+from accessible import serious
 from openid_provider import CLIENT, openid_provider
 from tls_proxy import certificate_of, tls_proxy
 
@@ -15,10 +16,7 @@ from tilewright.service.operations.requests import KeyRequest
 from tilewright.service.operations.transaction import transaction
 from tilewright.service.settings import settings
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate"),
-]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
@@ -35,6 +33,8 @@ def proxied(configured, monkeypatch, tmp_path):
         settings.cache_clear()
 
 
+@pytest.mark.in_turn(2)
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
 def test_a_key_leads_in_and_stands_in_no_address(proxied, address, tabs_at, expect, scripts):
     proxy, token = proxied
@@ -71,6 +71,8 @@ def provided(proxied, monkeypatch):
         openid.provider.cache_clear()
 
 
+@pytest.mark.in_turn(2)
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.parametrize("scripts", [True, False], ids=["javascript", "no javascript"])
 def test_an_account_of_another_site_leads_in_with_a_strict_cookie(proxied, provided, address, tabs_at, expect, scripts):
     proxy, _ = proxied
@@ -86,6 +88,7 @@ def test_an_account_of_another_site_leads_in_with_a_strict_cookie(proxied, provi
         expect(tab.locator("#signed-in")).to_contain_text("key oidc:alice")
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_a_signed_in_browser_can_change_things(proxied, address, tabs_at):
     proxy, token = proxied
     proxy.behind = (urlsplit(address).hostname, urlsplit(address).port)
@@ -100,3 +103,45 @@ def test_a_signed_in_browser_can_change_things(proxied, address, tabs_at):
             ".then(answer => answer.status)"
         )
     assert status == 422, "judged by its content, and not refused for its origin"
+
+
+@pytest.fixture
+def token(configured, monkeypatch):
+    """The token of the only key. Stands before `open_tab` in a test's arguments: the server reads its settings once."""
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    settings.cache_clear()
+    with transaction() as session:
+        made = keys.create_key(session, KeyRequest(name="ci", scope=Scope.TUNE)).token
+    yield made
+    monkeypatch.delenv("TILEWRIGHT_REQUIRE_KEYS")
+    settings.cache_clear()
+
+
+def test_a_key_leads_to_the_page_that_was_wanted_and_the_session_is_ended(token, open_tab, expect):
+    tab = open_tab("/jobs?state=done")
+    tab.wait_for_url(re.compile(r"/sign-in\?next="))
+    assert serious(tab) == []
+    tab.get_by_label("Access key").fill(token)
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(re.compile(r"/jobs\?state=done$"))
+    assert "tw_" not in tab.evaluate("document.cookie + JSON.stringify(localStorage)")
+    tab.get_by_role("link", name="Sign in or out").click()
+    expect(tab.locator("#signed-in")).to_contain_text("Its scope is tune")
+    assert serious(tab) == []
+    tab.get_by_role("button", name="Sign out").click()
+    expect(tab.locator("#signed-in")).to_have_count(0)
+    tab.goto("/jobs")
+    tab.wait_for_url(re.compile(r"/sign-in"))
+
+
+def test_a_wrong_key_is_refused_beside_the_field(token, open_tab, expect):
+    tab = open_tab("/sign-in")
+    tab.get_by_label("Access key").fill("tw_" + "x" * 40)
+    tab.get_by_role("button", name="Sign in").click()
+    expect(tab.get_by_role("status").filter(has_text="This key is not valid")).to_be_visible()
+    tab.get_by_label("Access key").fill("tw_" + "y" * 40)
+    tab.get_by_role("button", name="Sign in").click()
+    expect(tab.get_by_role("status").filter(has_text="This key is not valid")).to_be_visible()
+    assert "tw_" not in tab.url
+    tab.goto("/")
+    tab.wait_for_url(re.compile(r"/sign-in"))

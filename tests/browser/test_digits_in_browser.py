@@ -1,7 +1,5 @@
 """The page of the digits example as a person uses it: strokes of a mouse, a finger, the keys; failures are told."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import threading

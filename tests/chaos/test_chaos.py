@@ -11,13 +11,13 @@ import pytest
 from chaos.invariants import Memory, of_requests, of_results
 from chaos.load import Told
 from chaos.plan import KINDS, plan
+from chaos.run import chaos
 from chaos.witness import Witness
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
 
-pytestmark = pytest.mark.timeout(60)
 
-
+@pytest.mark.timeout(60)
 def test_a_seed_decides_the_faults_and_all_kinds_come_alike():
     cycles = plan(7, 200)
     assert cycles == plan(7, 200) != plan(8, 200)
@@ -26,6 +26,7 @@ def test_a_seed_decides_the_faults_and_all_kinds_come_alike():
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
+@pytest.mark.timeout(60)
 def test_the_witness_sees_two_runners_on_one_device_and_nothing_wrong_in_one(tmp_path, monkeypatch):
     witness = Witness.at(tmp_path / "witness")
     (tmp_path / "kernel.cpp").write_text("#include <stdio.h>\nint main() { putchar(10); fflush(stdout); getchar(); }")
@@ -53,6 +54,7 @@ def test_the_witness_sees_two_runners_on_one_device_and_nothing_wrong_in_one(tmp
     assert len(witness.begun()) == 5
 
 
+@pytest.mark.timeout(60)
 def test_what_vanished_or_never_came_is_named(session):
     memory = Memory()
     memory.trials[4, 0] = ("digest", 1)
@@ -61,6 +63,7 @@ def test_what_vanished_or_never_came_is_named(session):
     assert "is not there" in of_requests(session, told)[0]
 
 
+@pytest.mark.timeout(60)
 def test_a_job_without_an_end_and_a_done_one_without_a_result_are_named(session):
     kernel = models.Kernel(name="k", declaration={})
     session.add(kernel)
@@ -74,3 +77,13 @@ def test_a_job_without_an_end_and_a_done_one_without_a_result_are_named(session)
     said = of_results(session)
     assert any("never ended" in sentence for sentence in said)
     assert any("done without a result" in sentence for sentence in said)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_some_random_cycles_lose_double_and_forget_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_DATA_DIR", str(tmp_path / "data"))
+    report = chaos(tmp_path, seed=3, cycles=8)
+    assert report.violations == []
+    assert report.numbers["evaluations_witnessed"] > 0
+    assert report.numbers["due_times"] > 0

@@ -1,4 +1,4 @@
-"""All launches of one configuration in order, on the host and on NumPy's memory, by one program."""
+"""All launches of one configuration in order, on NumPy's memory; what the host's compiler can do here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilewright.kernels.kernel import Kernel, Scalar
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.devices.cpu.bench import CpuBench
 from tilewright.tuner.devices.cpu.build import LIBRARY, HostBuilder, default_cache
+from tilewright.tuner.devices.cpu.check import CheckReport
 from tilewright.tuner.devices.cpu.compile import find_compiler
+from tilewright.tuner.errors import NoCompilerError
 
 
 class LaunchesOnHost:
@@ -47,3 +51,35 @@ class LaunchesOnHost:
         values = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
         for number.value, sizes in enumerate(self._sizes):
             self._run(sizes, values)
+
+
+SANITIZING = pytest.mark.timeout(400)
+"""For tests that sanitize: at first ziglang builds the sanitizer's library, minutes where the machine is busy."""
+
+
+def needs_compiler() -> str:
+    """The compiler's name; skips the test where there is none."""
+    try:
+        return find_compiler().name
+    except NoCompilerError:
+        pytest.skip("needs a C++ compiler")
+
+
+def needs_cpp_library() -> None:
+    """Skips the test where a source cannot include C++'s own headers."""
+    if needs_compiler() == "ziglang":
+        pytest.skip("ziglang is used without a C++ library: install g++")
+
+
+def needs_line_numbers() -> None:
+    """Skips the test where a sanitizer's report does not name the lines."""
+    if needs_compiler() == "ziglang":
+        pytest.skip("ziglang's programs have no AddressSanitizer and name no lines: install g++")
+
+
+def checked(bench: CpuBench, configuration: Configuration, mode: str) -> CheckReport:
+    """The sanitizer's report; skips the test where the compiler makes no such programs."""
+    try:
+        return bench.check(configuration, mode)
+    except NoCompilerError as missing:
+        pytest.skip(str(missing).splitlines()[0][:80])

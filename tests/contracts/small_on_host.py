@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from contracts.host_compiler import needs_cpp_library
+from contracts.launches_on_host import needs_cpp_library
 from contracts.register_on_host import HEADERS, beside
 from contracts.tensor_on_host import PRODUCTS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from contracts.host_compiler import needs_cpp_library
+from contracts.launches_on_host import needs_cpp_library
 from contracts.register_on_host import HEADERS, beside
 
 from tilewright.kernels.kernel import Kernel, Variant

@@ -1,7 +1,5 @@
 """The digits application as its author would test it: started by its command, asked by HTTP, on the CPU device."""
 
-from __future__ import annotations
-
 import http.client
 import importlib.util
 import json

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import pytest
 from small_operators import Small
+from turns_on_gpu import runtime_of  # noqa: F401 - a fixture of this folder
 
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.runtime import Runtime
@@ -41,7 +40,7 @@ def drv(gpu):
 
 @pytest.fixture(autouse=True)
 def no_turns(monkeypatch):
-    """Ours is what runs in these tests, also where nobody has measured it; `test_turns_cuda.py` has turns."""
+    """Ours is what runs in these tests, also where nobody has measured it; `test_turns*_cuda.py` have turns."""
     monkeypatch.setattr("tilewright.tuner.turns.turns.has_events", lambda _device: False)
 
 

@@ -1,7 +1,5 @@
 """A product's operands, and how each framework holds them on the GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 
 M, N, K = 100, 52, 260

@@ -1,7 +1,5 @@
 """Code that gets a size with the launch, on a GPU: every such variant at several sizes, and launchers of families."""
 
-from __future__ import annotations
-
 import random
 
 import gpu_check

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from contracts.device import DeviceContract, children, outcome_of
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration

@@ -1,7 +1,5 @@
 """Every variant and dtype at some of twelve shapes and options, by both compilers; make gpu-check does them all."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

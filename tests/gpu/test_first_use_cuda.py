@@ -1,11 +1,9 @@
 """A configuration that was not verified at its shape is checked on the caller's stream, and nobody waits for it."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest
-from contracts.row_kernels import ROW_KERNELS
+from contracts.row_sum import ROW_KERNELS
 from faulty_kernels import faulty, planted
 
 from tilewright.kernels.catalogue import catalogue

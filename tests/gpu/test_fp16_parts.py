@@ -1,7 +1,5 @@
 """Variants of FP16 parts on a GPU: infinities, NaN, the smallest numbers, wide spans, and the time that they take."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

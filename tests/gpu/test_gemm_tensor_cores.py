@@ -1,7 +1,5 @@
 """Tensor-core gemm on a GPU: numbers at the ends of the float32 range, and every input kind against the bound."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """On a GPU: cublasLt's algorithms have names that find them again, and the launcher makes the calls so named."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Scratch memory on a GPU comes from PyTorch, keeps its limit, and is given back; without room another kernel runs."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

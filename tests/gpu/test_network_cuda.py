@@ -1,7 +1,5 @@
 """The network on a GPU: PyCUDA's arrays, launched one by one and replayed as a graph; PyTorch's tensors where it is."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every sample of PyTorch's own test suite through our operators and accelerated modules, on CUDA tensors."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

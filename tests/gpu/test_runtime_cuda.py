@@ -1,7 +1,5 @@
 """The launcher on a GPU: arrays of PyCUDA, torch and CuPy as they lie, on the caller's stream, in graphs, threads."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 

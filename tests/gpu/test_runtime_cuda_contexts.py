@@ -1,7 +1,5 @@
 """The launcher and the driver: contexts, memory, devices, forks, and code that comes in a bundle."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """On a GPU: sums that meet in a workspace or in clusters, FP64 on tensor cores, and textures."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import replace

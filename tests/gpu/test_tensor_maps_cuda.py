@@ -1,7 +1,5 @@
 """Products on Hopper by tensor maps, or in half types packed: layouts, types, views and splits; maps that move."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

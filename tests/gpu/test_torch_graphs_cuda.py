@@ -1,7 +1,5 @@
 """Models as CUDA graphs: what a graph reads, when it is replayed, and when `accelerate` takes one."""
 
-from __future__ import annotations
-
 import pytest
 from small_operators import ours
 

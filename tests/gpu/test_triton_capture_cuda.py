@@ -1,7 +1,5 @@
 """Triton programs captured on a GPU: what is adopted of them is tuned, and takes the place of their own search."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

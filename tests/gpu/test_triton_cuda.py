@@ -1,7 +1,5 @@
 """Triton kernels on a GPU: launched from their cubins, verified, timed, and launched by an application."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

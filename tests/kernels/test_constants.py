@@ -1,7 +1,5 @@
 """Inputs that a source has in constant memory: declared, filled before a launch, and none of the parameters."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The gallery of examples: right on the CPU device at odd shapes and at edges, and compiled for GPUs without one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -128,6 +126,7 @@ def test_a_reference_is_not_lenient_towards_outputs_of_zeros(kernel, device):
         bench.close()
 
 
+@pytest.mark.in_turn(3)
 @needs_nvrtc
 @pytest.mark.parametrize("capability", GPUS, ids=arch_of)
 def test_the_default_compiles_without_spills(kernel, capability):

@@ -1,7 +1,5 @@
 """What verification on the CPU device finds: planted faults, and relations that need no reference and no tolerance."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path
@@ -92,6 +90,7 @@ def computed(device, monkeypatch):
     return computed
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("name", "variant"), PRODUCTS)
 def test_lines_times_powers_of_two_give_results_times_these_bit_for_bit(computed, name, variant):
     arrays = random_arrays(catalogue().get(name), PROBLEMS[name], 7)
@@ -107,6 +106,7 @@ def test_lines_times_powers_of_two_give_results_times_these_bit_for_bit(computed
     np.testing.assert_array_equal(computed(name, variant, scaled), expected)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("name", "variant"), [*PRODUCTS, *RELATED_ROWS])
 def test_rows_in_another_order_give_results_in_that_order(computed, name, variant):
     arrays = random_arrays(catalogue().get(name), PROBLEMS[name], 7)

@@ -1,9 +1,13 @@
+"""Spaces, launches and layouts stay as they were recorded, unless a change of them was meant (recorded_spaces.py)."""
+
 import itertools
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from recorded_spaces import DEVICES, RECORD, said
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -250,3 +254,21 @@ def test_a_default_outside_its_values_is_refused():
     with pytest.raises(ValueError, match="TILE_K"):
         Parameter("TILE_K", (8, 16), 4)
     assert powers_of_two("BLOCK", 32, 256, default=64).values == (32, 64, 128, 256)
+
+
+ROWS = json.loads(RECORD.read_text(encoding="utf-8"))
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("third", range(3))
+@pytest.mark.parametrize("name", [kernel.name for kernel in catalogue().kernels()])
+def test_spaces_launches_and_layouts_are_those_of_the_record(name, third):
+    rows = [row for row in ROWS if row["kernel"] == name][third::3]
+    assert rows, "the record is without this kernel: run recorded_spaces"
+    for row in rows:
+        assert json.loads(json.dumps(said(catalogue().get(name), row))) == row["said"]
+
+
+def test_every_variant_is_in_the_record():
+    recorded = {(row["kernel"], name) for row in ROWS for device in DEVICES for name in row["said"][device]}
+    assert recorded == {(kernel.name, variant.name) for kernel in catalogue().kernels() for variant in kernel.variants}

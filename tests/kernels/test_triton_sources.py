@@ -1,7 +1,5 @@
 """Triton sources as text: what a declaration may name, and what is wrong with one. None of it runs, or needs Triton."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

@@ -46,7 +46,7 @@ FIRST = "tests/service/operations/test_transactions_of_operations.py"
 OF_TOPS = {
     "service/": "tests/test_generated_references.py",
     "service/store/models/": "tests/service/store/test_schema.py::test_models_make_the_tables_of_the_revisions",
-    "kernels/": "tests/kernels/test_spaces_stay.py",
+    "kernels/": "tests/kernels/test_space.py::test_spaces_launches_and_layouts_are_those_of_the_record",
 }
 """What holds for all of a package: its generated pages, its tables, and the record of its spaces."""
 

@@ -1,7 +1,5 @@
 """The faults fit today's sources, changes of Python are single ones that compile, and the table counts both."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest
@@ -61,11 +59,11 @@ def test_lines_of_processes_that_a_test_starts_are_its_lines(tmp_path):
 @EXHAUSTIVE  # a run of pytest with coverage
 def test_a_change_is_judged_by_the_tests_that_run_its_line(tmp_path):
     module = "tuner/loop/statistics.py"
-    record = recorded(tmp_path, 1, ["tests/tuner/loop/test_statistics.py"])
+    record = recorded(tmp_path, 1, ["tests/tuner/loop/test_measure.py"])
     text = modules()[module]
     change = next(change for change in changes(text) if judging_tests(record, module, change))
     chosen = judging_tests(record, module, change)
-    assert all(test.startswith("tests/tuner/loop/test_statistics.py::") for test in chosen)
+    assert all(test.startswith("tests/tuner/loop/test_measure.py::") for test in chosen)
     assert len(chosen) <= len(record.seconds)
     assert all(seconds > 0 for seconds in record.seconds.values())
     far = Change(line=text.count("\n") + 100, start=0, end=0, old="", new="")

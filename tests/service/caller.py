@@ -1,13 +1,18 @@
-"""A client of an application in this process, as one on this machine would be."""
+"""A client of an application in this process, as one on this machine would be; keys, and requests with them."""
 
 import asyncio
 from dataclasses import dataclass
 from functools import cache
 
 import httpx
+from factories import SHAPE, Rows
 from fastapi import APIRouter, FastAPI
 
 from tilewright.service.app import create_app
+from tilewright.service.operations.access import keys
+from tilewright.service.operations.requests import KeyRequest
+from tilewright.service.operations.transaction import transaction
+from tilewright.service.store.session import session_scope
 
 BASE_URL = "http://127.0.0.1:8000"
 
@@ -43,3 +48,20 @@ def routes() -> APIRouter:
 def new_app() -> FastAPI:
     """An application whose routes are those of all others of this process."""
     return create_app(routes())
+
+
+JOB = {"kernel": "gemm", "shape": SHAPE, "budget": {"trials": 10}}
+
+
+def key(name: str = "ci", **of) -> str:
+    with transaction() as session:
+        return keys.create_key(session, KeyRequest(name=name, **of)).token
+
+
+def bearer(token: str) -> dict[str, dict[str, str]]:
+    return {"headers": {"Authorization": f"Bearer {token}"}}
+
+
+def device() -> None:
+    with session_scope() as session:
+        Rows(session).device()

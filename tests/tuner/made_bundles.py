@@ -1,7 +1,5 @@
 """Bundles for a device that nobody has, written by hand as docs/exchange.md describes them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,14 +1,16 @@
-"""Recordings with known times and noise, for tests of the search and of the measuring."""
+"""Recordings with known times and noise, for tests of the search and of the measuring, and `tune()` over one."""
 
 import itertools
+from dataclasses import fields
 
 import numpy as np
 
 from tilewright.kernels.space import Configuration, choice
 from tilewright.tuner.errors import TrialFailure
+from tilewright.tuner.loop.tune import Hooks, Knowledge, tune
 from tilewright.tuner.outcome import Outcome, Resources, Verification
 from tilewright.tuner.recorded.recordings import Entry, Recording
-from tilewright.tuner.recorded.replay import ReplayBench
+from tilewright.tuner.recorded.replay import ReplayBench, replay
 
 TILES, UNROLLS = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8)
 
@@ -83,3 +85,32 @@ class BenchWithLibrary(ReplayBench):
             return (slow_down * self.library_ms * (1 + 0.002 * self.rng.standard_normal(count))).tolist()
         self.order.append(self._configuration_of[id(executable)][0])
         return [slow_down * sample for sample in super().sample(executable, l2, count)]
+
+
+BEST = Configuration.of("fine", {"TILE": 16, "UNROLL": 4})
+"""The fastest configuration of `made_recordings.valley`."""
+
+HOOKS, KNOWN = ({field.name for field in fields(kind)} for kind in (Hooks, Knowledge))
+
+
+class Run:
+    """tune() over a recording, and what it reported on the way."""
+
+    def __init__(self, recording, budget, *, bench=None, **options):
+        device, self.kernel, problem = replay(recording)
+        self.space = self.kernel.space(problem, device.model.limits)
+        self.bench = bench or device.bench(self.kernel, problem, seed=0)
+        self.progress = []
+        self.result = None
+        hooks, knowledge = ({name: options.pop(name) for name in kind & options.keys()} for kind in (HOOKS, KNOWN))
+        options |= {"seed": 0, "hooks": Hooks(**{"on_trial": self.progress.append, **hooks})}
+        options |= {"knowledge": Knowledge(**knowledge)}
+        self.tune = lambda: tune(self.bench, self.kernel, self.space, budget, **options)
+
+    def go(self):
+        self.result = self.tune()
+        return self
+
+    @property
+    def trials(self):
+        return [p.trial for p in self.progress]

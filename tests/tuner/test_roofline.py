@@ -1,8 +1,13 @@
+"""Small things of the tuner: the roofline and the words of errors."""
+
+import sys
 from dataclasses import replace
 
 import made_recordings as made
 import pytest
 
+from tilewright.tuner.errors import first_error
+from tilewright.tuner.pytorch.recording.command import run
 from tilewright.tuner.recorded.replay import replay
 from tilewright.tuner.roofline import gb_per_s, gflops, percent_of_roof, roof_gflops
 
@@ -77,3 +82,39 @@ def test_a_kernel_that_only_moves_data_is_measured_against_the_memory():
     copy = replace(KERNEL, flops=lambda _p: 0, bytes_moved=lambda _p: 4_800 * 10**6)
     assert percent_of_roof(copy, PROBLEM, H200, 2.0) == pytest.approx(50)
     assert percent_of_roof(copy, PROBLEM, replace(H200, datasheet_gb_per_s=None), 2.0) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        (
+            "two.cu: In function 'float twice(float)':\ntwo.cu:1:50: error: 'missing' was not declared\n",
+            "two.cu:1:50: error: 'missing' was not declared",
+        ),
+        (
+            'kernel.cu(4): error: identifier "x" is undefined\n\n1 error detected',
+            'kernel.cu(4): error: identifier "x" is undefined',
+        ),
+        (
+            "In file included from a.h:1:\nb.h:2:10: fatal error: 'c.h' file not found",
+            "b.h:2:10: fatal error: 'c.h' file not found",
+        ),
+        (
+            "ptxas info : 3 registers\nptxas fatal   : Unresolved extern function 'f'",
+            "ptxas fatal   : Unresolved extern function 'f'",
+        ),
+        ("note: candidate: int on_error(int)\nkilled after 60 s", "note: candidate: int on_error(int)"),
+        ("", ""),
+    ],
+)
+def test_the_first_error_of_a_log_is_quoted(log, line):
+    assert first_error(log) == line
+
+
+def test_a_program_without_pytorch_is_run_and_told_that_nothing_was_recorded(capfd, tmp_path):
+    out = tmp_path / "seen.json"
+    assert run([sys.executable, "-c", "print('its own')"], out=out) == 0
+    said = capfd.readouterr()
+    assert said.out == "its own\n"
+    assert said.err.startswith("Nothing was recorded: the program did not import PyTorch")
+    assert not out.exists()

@@ -1,7 +1,5 @@
 """What kernels and compilers may take and see."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

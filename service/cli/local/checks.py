@@ -21,7 +21,7 @@ from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.store import schema
-from tilewright.service.store.session import database_url
+from tilewright.service.store.session import configure, database_url
 from tilewright.tuner import sandbox
 from tilewright.tuner.compile import cache, compilation, nvrtc
 from tilewright.tuner.devices.cpu import compile as cpu_compile
@@ -86,7 +86,7 @@ def _running_database() -> Iterator[None]:
     finally:
         if server is not None and not was_running:
             server.stop()
-            database_url.cache_clear()
+            configure(None)
 
 
 def host_compiler() -> Check:

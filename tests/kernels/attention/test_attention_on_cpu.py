@@ -11,7 +11,7 @@ from tilewright.kernels.fields.axes import Layout
 SMALL = {"batch": 2, "heads": 4, "queries": 13, "keys": 21, "depth": 40}
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("axes", "options", "dtype"),
     [

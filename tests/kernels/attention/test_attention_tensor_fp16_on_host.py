@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from contracts.attention_on_host import attention_on_host
-from contracts.host_compiler import needs_cpp_library
+from contracts.launches_on_host import needs_cpp_library
 from contracts.variant import H200, needs_nvrtc
 
 from tilewright.kernels.attention.declaration import KERNEL

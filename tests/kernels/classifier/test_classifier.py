@@ -5,7 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.variant import H200
 from faulty_kernels import with_change
 from sampling import EXHAUSTIVE

@@ -53,6 +53,7 @@ def test_products_are_right_in_every_layout(hosted, device, *, sizes, dtype, lay
     assert_right(device, hosted, problem, configuration)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("axes", "layout", "fixed", "multiprocessors"),
     [

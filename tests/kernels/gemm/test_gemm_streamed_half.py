@@ -1,7 +1,5 @@
 """The variants `streamed_half` and `streamed_half_sm90` of gemm, linear and linear_gated."""
 
-from __future__ import annotations
-
 import pytest
 from contracts.tensor_on_host import tensor_on_host
 from contracts.variant import A100, H200, assert_resources_suffice, assert_right, drawn, needs_nvrtc, parameters_of
@@ -56,6 +54,7 @@ def test_where_few_rows_stream_the_weights_a_cold_cache_ranks(kernel, sizes, dty
     assert kernel.l2_of(problem_of(sizes, kernel, dtype, **options)) == state
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("kernel", "sizes", "dtype", "options", "fixed"),
     [

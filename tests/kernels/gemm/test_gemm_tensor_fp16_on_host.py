@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contracts.host_compiler import needs_cpp_library
+from contracts.launches_on_host import needs_cpp_library
 from contracts.packed_on_host import packed_on_host
 
 from tilewright.kernels.gemm.declaration import KERNEL

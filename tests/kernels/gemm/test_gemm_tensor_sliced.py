@@ -25,7 +25,7 @@ def hosted(tmp_path_factory):
     return tensor_on_host(KERNEL, (TENSOR3XTF32_SLICED,), tmp_path_factory.mktemp("kernels"))
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("shape", "layout", "fixed"),
     [
@@ -96,6 +96,7 @@ def test_wherever_it_is_offered_there_is_a_configuration(sizes):
     assert len(SearchSpace((TENSOR3XTF32_SLICED.space(),), problem, H200))
 
 
+@pytest.mark.in_turn(3)
 @needs_nvrtc
 @pytest.mark.parametrize(
     "fixed",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.hopper_on_host import HEADERS
-from contracts.host_compiler import needs_cpp_library
+from contracts.launches_on_host import needs_cpp_library
 from contracts.register_on_host import beside
 from sampling import sampled
 from waiting import PATIENCE_S

@@ -6,7 +6,7 @@ import random
 import zlib
 
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from faulty_kernels import with_change
 from sampling import EXHAUSTIVE, sampled
 
@@ -45,7 +45,7 @@ def verified(device, problem, *configurations, kernel=GEMV):
 USUAL = [((1, 1), False), ((1, 1025), True), ((37, 53), False), ((6, 2047), True), ((100, 784), False)]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("shape", "trans_a"), sampled(itertools.product(SHAPES, (False, True)), lambda *case: case in USUAL)
 )

@@ -1,7 +1,5 @@
 """linear's sources on the CPU device, its variants made of gemm's, and its search spaces."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from contextlib import closing
@@ -9,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.register_on_host import register_on_host
 from contracts.tensor_on_host import tensor_on_host
 from contracts.variant import H200, assert_right, drawn, needs_nvrtc, verified
@@ -28,6 +26,7 @@ ODD = {"m": 37, "n": 53, "k": 71}
 STRIDED = Configuration.of("wpt_strided", {"TILE_M": 32, "TILE_N": 16, "TILE_K": 16, "WPT_M": 4, "WPT_N": 2})
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("variant", "dtype", "activation"),
     [
@@ -136,7 +135,7 @@ def hosted(tmp_path_factory):
     return made
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(5)
 @pytest.mark.parametrize(("variant", "sizes", "dtype", "options", "fixed"), CASES, ids=str)
 def test_bias_and_activation_are_applied_to_finished_sums(hosted, device, *, variant, sizes, dtype, options, fixed):
     name, _, few = variant.partition(" on ")
@@ -150,6 +149,7 @@ def test_bias_and_activation_are_applied_to_finished_sums(hosted, device, *, var
     assert_right(device, kernel, problem, configuration)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("split_k", [1, 3])
 def test_sums_of_slices_are_finished_once(hosted, device, split_k):
     layers = hosted("tensor3xtf32_sliced")
@@ -181,7 +181,7 @@ SHARED = sorted({variant.name for variant in LINEAR.variants} & {variant.name fo
 SHAPES = [{"m": 256, "n": 100, "k": 784}, {"m": 131, "n": 67, "k": 36}, {"m": 1, "n": 1, "k": 1}]
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", [name for name in SHARED if name != "wpt_strided"])  # linear's has runs alone
 def test_the_space_is_that_of_the_product_inside(name):
     ours, theirs = LINEAR.variant(name), GEMM.variant(name)

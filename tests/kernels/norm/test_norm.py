@@ -1,13 +1,11 @@
 """The normalisations of rows: their reference, and their sources run for real on the CPU device."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes
 import numpy as np
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.variant import H200, verified
 from sampling import EXHAUSTIVE, sampled
 

@@ -1,12 +1,10 @@
 """softmax: its reference, and its sources run for real on the CPU device."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.variant import H200, verified
 from faulty_kernels import with_change
 from sampling import sampled
@@ -119,6 +117,7 @@ CONFIGURATIONS = {
 ROWS = [(1, "float32"), (10, "float64"), (250, "float32"), (1000, "float64")]
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("variant", "n", "dtype"),
     sampled(((variant, *row) for variant in CONFIGURATIONS for row in ROWS), lambda _, n, __: n in {1, 1000}),

@@ -9,9 +9,8 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
-from keyed import JOB
-from openid_provider import SECRET
-from openid_service import HOST, PUBLIC, RETURN, begun, come_back, cookie_of, trusting
+from caller import JOB
+from openid_provider import HOST, PUBLIC, RETURN, SECRET, begun, come_back, cookie_of, trusting
 
 from tilewright.service.operations.access import keys
 from tilewright.service.store.session import session_scope

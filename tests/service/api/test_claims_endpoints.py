@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from caller import Caller, new_app
+from caller import Caller, bearer, key, new_app
 from factories import CPU, H200, SHAPE, TILED_16, Rows, tune_four
-from keyed import bearer, key
 from sqlalchemy import func, select, update
 
 from tilewright.kernels.catalogue import catalogue

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from caller import Caller, new_app
+from caller import Caller, bearer, key, new_app
 from factories import CPU, SHAPE, Rows
-from keyed import bearer, key
 
 from tilewright.service.operations.exchange import helion
 from tilewright.service.operations.transaction import transaction

@@ -7,11 +7,9 @@ import time
 
 import httpx
 import pytest
-from caller import BASE_URL
+from caller import BASE_URL, JOB, bearer, key
 from joserfc.jwk import OctKey, RSAKey
-from keyed import JOB, bearer, key
-from openid_provider import CLIENT, SECRET, openid_provider
-from openid_service import HOST, PUBLIC, RIGHTS, begun, come_back, cookie_of, trusting
+from openid_provider import CLIENT, HOST, PUBLIC, RIGHTS, SECRET, begun, come_back, cookie_of, openid_provider, trusting
 from sqlalchemy import select
 from waiting import PATIENCE_S, until
 

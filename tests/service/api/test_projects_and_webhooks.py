@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from caller import Caller
+from caller import JOB, Caller, bearer, key
 from factories import H200, Rows
-from keyed import JOB, bearer, key
 
 from tilewright.service.api.middleware.access import wanted_scope
 from tilewright.service.app import create_app

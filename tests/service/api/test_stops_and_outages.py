@@ -7,7 +7,7 @@ import socket
 
 import httpx
 import pytest
-from caller import Caller, new_app
+from caller import Caller, bearer, key, new_app
 from factories import Rows
 from fleet import free_port
 from sqlalchemy import select, text
@@ -15,6 +15,8 @@ from waiting import PATIENCE_S
 
 from tilewright.service.client import Client
 from tilewright.service.errors import DatabaseUnavailableError
+from tilewright.service.operations.access import audit
+from tilewright.service.settings import settings
 from tilewright.service.store import models, schema
 from tilewright.service.store import session as store_session
 from tilewright.service.store.session import session_scope
@@ -112,3 +114,28 @@ def test_tables_of_a_newer_version_are_named_so(database_url, configured):
         session.execute(text("UPDATE tilewright_version SET version_num = '9999'"))
     with pytest.raises(DatabaseUnavailableError, match="newer Tilewright"):
         schema.upgrade(configured)
+
+
+REFUSED = [("key ci", "POST (refused) 403"), ("nobody", "GET (refused) 401 x 2")]
+READ = [("key ci", "GET /v1/kernels 200 x 3")]
+
+
+@pytest.mark.parametrize(("kinds", "expected"), [("changes", []), ("refusals", REFUSED), ("all", REFUSED + READ)])
+def test_what_is_asked_for_is_recorded_and_equal_requests_once(client, monkeypatch, kinds, expected):
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    monkeypatch.setenv("TILEWRIGHT_RECORD_REQUESTS", kinds)
+    settings.cache_clear()
+    caller = Caller(new_app())
+    of = bearer(key())
+    for _ in range(3):
+        assert caller.get("/v1/kernels", **of).status_code == 200
+    for secret in ("tw_one", "tw_two"):
+        assert caller.get(f"/v1/kernels?key={secret}", **bearer(secret)).status_code == 401
+    assert caller.post("/v1/jobs", json={}, **of).status_code == 403
+    assert caller.get("/health").status_code == 200
+    caller.app.state.record.flush()
+    with session_scope() as session:
+        entries = audit.entries(session, limit=50, cursor=None).items
+    found = [(one.actor, one.action) for one in entries if one.changed == {}]
+    assert sorted(found) == sorted(expected)
+    settings.cache_clear()

@@ -88,7 +88,7 @@ FILES = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("file", FILES.values(), ids=FILES)
 def test_a_file_gets_through_or_a_sentence_says_why(run, unreachable, tmp_path, monkeypatch, file):
     monkeypatch.chdir(tmp_path)
@@ -140,7 +140,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("changed", SCRIPTS.values(), ids=SCRIPTS)
 def test_a_script_of_kernel_tuners_is_adopted_and_right(run, unreachable, tmp_path, monkeypatch, changed):
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,5 @@
 """Results as text, and `report`: a real one on the CPU device, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

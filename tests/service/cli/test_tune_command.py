@@ -132,6 +132,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
 
 
+@pytest.mark.in_turn(2)
 def test_a_family_is_tuned_kept_and_shown(local, run):
     tuned = run(
         *("tables", "tune", "gemm", "--shape", SHAPE, "--device", "cpu", "--sizes", "2", "--trials", "2", "--json")

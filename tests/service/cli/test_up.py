@@ -1,7 +1,5 @@
 """The main job with everything real; what `serve` refuses before it serves, and https."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -89,33 +87,24 @@ def running(machine, *arguments):
         process.communicate(timeout=PATIENCE_S)
 
 
-@pytest.fixture(scope="module")
-def tuned(machine):
-    """The first command that such a machine is given, ended, and the processes that it left."""
-    done = tilewright(machine, "up", *TUNE, "--once")
-    assert done.returncode == 0, done.stderr
-    return done, processes_of(machine)
+@pytest.mark.in_turn(2)  # the longest test, sixteen processes; what they do is tried without them
+def test_up_once_tunes_and_leaves_nothing_and_a_second_up_tunes_nothing_and_answers_the_printed_curl_line(machine):
+    once = tilewright(machine, "up", *TUNE, "--once")
+    assert once.returncode == 0, once.stderr
+    assert once.stdout.startswith("gemm m=16,n=24,k=8 float32 on cpu:")
+    assert re.search(r"^time +\S+ ms", once.stdout, re.MULTILINE)
+    assert "times as fast as the default configuration" in once.stdout
+    assert "times as fast as the slowest" in once.stdout
+    assert "3 of 3 trials" in once.stderr
+    assert processes_of(machine) == []
 
-
-def test_up_once_tunes_through_the_api_prints_the_best_and_leaves_nothing_running(tuned):
-    done, left = tuned
-    assert done.stdout.startswith("gemm m=16,n=24,k=8 float32 on cpu:")
-    assert re.search(r"^time +\S+ ms", done.stdout, re.MULTILINE)
-    assert "times as fast as the default configuration" in done.stdout
-    assert "times as fast as the slowest" in done.stdout
-    assert "3 of 3 trials" in done.stderr
-    assert left == []
-
-
-@pytest.mark.in_turn(2)  # the longest test, eight processes; what they do is tried without them
-def test_a_second_up_tunes_nothing_and_answers_the_printed_curl_line_and_a_third_finds_the_port_taken(machine, tuned):
-    (line,) = (line for line in tuned[0].stdout.splitlines() if line.startswith("query it"))
+    (line,) = (line for line in once.stdout.splitlines() if line.startswith("query it"))
     address = shlex.split(line)[-1]
     with running(machine, *TUNE) as process:
         while (line := process.stderr.readline()).startswith(("starting", "ready")):
             pass
         assert line == "gemm m=16,n=24,k=8 float32 has been tuned already; --again tunes it anew\n"
-        assert process.stdout.readline() == tuned[0].stdout.splitlines(keepends=True)[0]
+        assert process.stdout.readline() == once.stdout.splitlines(keepends=True)[0]
         answer = httpx.get(address, trust_env=False, timeout=PATIENCE_S).json()
         listed = tilewright(machine, "jobs", "--json")
         third = tilewright(machine, "up")

@@ -1,7 +1,5 @@
 """The client and the launcher over a real connection: documents, results, schedules, configurations."""
 
-from __future__ import annotations
-
 import json
 import time
 

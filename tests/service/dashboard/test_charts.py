@@ -1,7 +1,5 @@
 """The charts of a study and the roofline, as the data that they are."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

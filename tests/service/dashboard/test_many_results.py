@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 import ten_models
-from cost import cost_s
+from cpu_time import cost_s
 from factories import H100, Rows
 from sqlalchemy import func, select, text
 from test_result_pages import MANY_RESULTS

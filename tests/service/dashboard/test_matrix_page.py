@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from cost import cost_s
+from cpu_time import cost_s
 from factories import CPU, H100, H200, NEW, OLD, SHAPE, T4, TILED_16
 from shipped_file import WORDS
 from shown_matrix import LLAMA, SQUARE, cells, shape

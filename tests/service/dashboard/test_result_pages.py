@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from cost import cost_s
+from cpu_time import cost_s
 from factories import CPU, H100, H200, NAIVE, OLD, SHAPE, TILED_16, TILED_32
 from sqlalchemy import Engine, event, text
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 import three_models
 from caller import Caller, new_app
-from cost import cost_s
+from cpu_time import cost_s
 from factories import NAIVE, TILED_16, TILED_32, Rows
 from sqlalchemy import select
 

@@ -68,6 +68,25 @@ def test_an_idle_connection_is_closed_at_once(connection_of):
     assert connection.closed
 
 
+def test_an_address_that_is_found_when_another_was_chosen_counts_no_more(monkeypatch):
+    """A thread that an ended application left behind starts the embedded server, which takes a second."""
+
+    class Starting:
+        def __init__(self, _home):
+            pass
+
+        def enter(self):
+            configure("postgresql://chosen")
+            return "postgresql://embedded"
+
+    monkeypatch.setattr(store_session, "EmbeddedPostgres", Starting)
+    configure(None)
+    try:
+        assert [store_session.database_url() for _ in range(2)] == ["postgresql://embedded", "postgresql://chosen"]
+    finally:
+        configure(None)
+
+
 def test_threads_that_come_at_once_get_one_engine(configured):
     together = threading.Barrier(8)
 

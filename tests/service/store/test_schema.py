@@ -47,6 +47,7 @@ def test_the_names_of_files_tell_the_one_head_that_the_revisions_have():
     assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in revisions.walk_revisions())
 
 
+@pytest.mark.in_turn(2)
 def test_importing_what_asks_for_the_head_does_not_import_alembic():
     code = "import sys, tilewright.service.app, tilewright.service.worker.main; sys.exit('alembic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

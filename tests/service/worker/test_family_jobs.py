@@ -33,6 +33,7 @@ def tables(fleet: Fleet) -> list[models.FamilyTable]:
         return list(session.scalars(select(models.FamilyTable).order_by(models.FamilyTable.id)))
 
 
+@pytest.mark.in_turn(2)
 def test_a_family_is_one_job_whose_verified_table_is_superseded_as_a_whole(standing_fleet):
     fleet = standing_fleet
     first = fleet.request(**wanted())

@@ -1,7 +1,5 @@
 """A script becomes folders that can be loaded and computed; one that cannot is refused, and leaves nothing behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kinds of scripts that public collections have: tests, texture references, sums of which each block writes a part."""
 
-from __future__ import annotations
-
 import pytest
 from adopting import adopted, verified
 

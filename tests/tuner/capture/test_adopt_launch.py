@@ -1,7 +1,5 @@
 """Launches as a capture holds them become kernels: what is proposed, how the grid follows, what computes right."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

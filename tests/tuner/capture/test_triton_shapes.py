@@ -1,7 +1,5 @@
 """What follows from captured Triton launches: axes, grids, roles, contents, heuristics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Compilations: their errors, sources that compile by themselves, and entries that are templates."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import resource
@@ -144,7 +142,7 @@ def is_usual(path, compared):
 
 
 @needs_nvrtc
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("path", "compared"),
     sampled(((path, compared) for path in SOURCES for compared in (False, True)), is_usual),

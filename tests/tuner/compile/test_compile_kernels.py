@@ -83,7 +83,7 @@ def is_brief(kernel_name, variant_name):
     return VARIANTS.index((kernel_name, variant_name)) % 12 != 0
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(6)
 @pytest.mark.parametrize(
     ("kernel_name", "variant_name", "capability", "corners_of"),
     sampled(
@@ -158,7 +158,7 @@ def is_told_apart(kernel_name, option, value, dtype):
     return value != declared.default and dtype == (declared.only_dtypes or kernel.dtypes)[0]
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(6)
 @pytest.mark.parametrize(("kernel_name", "option", "value", "dtype"), sampled(OPTION_VALUES, is_told_apart))
 def test_every_value_of_an_option_compiles(kernel_name, option, value, dtype):
     kernel = catalogue().get(kernel_name)

@@ -1,7 +1,5 @@
 """Compilations in processes of a pool: shared, joined, stopped, and what becomes of lost workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What nvcc gives a source unasked and NVRTC lacks: headers of C, C++ and CUDA, CUB, Thrust and libcu++."""
 
-from __future__ import annotations
-
 import pytest
 from contracts.variant import needs_nvrtc
 
@@ -143,7 +141,7 @@ TUPLE = "__global__ void k(float* x) { auto pair = thrust::make_tuple(1, 2.0f); 
 
 
 @needs_cccl
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("names", "body"),
     [
@@ -159,6 +157,7 @@ def test_a_source_with_such_headers_compiles(names, body):
     assert compile_nvrtc(source, {}, "sm_90", "k").resources.registers
 
 
+@pytest.mark.in_turn(2)
 @needs_cccl
 def test_what_nvrtc_does_not_take_of_thrust_is_named_with_the_remedy():
     with pytest.raises(TrialFailure) as failure:

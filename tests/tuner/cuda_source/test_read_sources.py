@@ -1,7 +1,5 @@
 """What is read from a CUDA source: constants, how far indices go, how pointers are used, static shared memory."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

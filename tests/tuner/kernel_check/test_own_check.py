@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contracts.host_compiler import SANITIZING, needs_line_numbers
+from contracts.launches_on_host import SANITIZING, needs_line_numbers
 from contracts.variant import needs_nvrtc
 from sampling import sampled
 
@@ -360,7 +360,7 @@ def checked(tmp_path, name, text, **options):
     return check_kernel(kernel, KernelCheckReport(name), capabilities=[(9, 0)], configurations=1, **options)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_as_people_have_it_passes_unedited(tmp_path, name):
     report = checked(tmp_path, name, CASES[name])

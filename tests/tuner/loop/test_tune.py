@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import made_recordings as made
 import pytest
-from replayed_run import BEST, Run
+from made_recordings import BEST, Run
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tilewright.kernels.space import Configuration

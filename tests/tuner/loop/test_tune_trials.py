@@ -1,13 +1,11 @@
 """Trials that are sent ahead, found wrong afterwards, or lost with the process of their device."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import made_recordings as made
 import pytest
-from replayed_run import BEST, Run
+from made_recordings import BEST, Run
 
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.errors import DeviceLostError, SurroundingsError, TrialFailure

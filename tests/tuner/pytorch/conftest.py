@@ -1,7 +1,5 @@
 """Operators with a runtime that knows every problem, by small configurations that compile quickly."""
 
-from __future__ import annotations
-
 import pytest
 from small_operators import Small
 
@@ -58,3 +56,10 @@ def slow_linear(monkeypatch):
 def net():
     """The small network."""
     return pytest.importorskip("small_network").Net()
+
+
+@pytest.fixture
+def without_gradients():
+    """PyTorch records none, as in an application that only computes."""
+    with pytest.importorskip("torch").no_grad():
+        yield

@@ -1,7 +1,5 @@
 """A small network and what tests of `accelerate` ask of it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

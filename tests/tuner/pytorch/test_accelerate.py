@@ -1,7 +1,5 @@
 """Accelerating a model on the CPU: what wins stays, what fails leaves the model as it was, and a lock does the same."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -25,13 +23,9 @@ from tilewright.tuner.runtime import Runtime, WrongResultWarning  # noqa: E402
 from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 def test_what_wins_in_the_whole_model_is_replaced_and_computes_the_same(slow_linear, net):
@@ -106,6 +100,7 @@ class ModelRMSNorm(nn.Module):
         return (self.weight + self.shift) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
 
+@pytest.mark.in_turn(2)
 def test_a_norm_of_another_library_is_replaced_where_it_computes_what_its_name_says():
     other = tw.accelerate(nn.Sequential(ModelRMSNorm(shift=1.0)), X, **QUICK)
     assert "its result is off" in other.candidates[0].reason
@@ -264,6 +259,7 @@ def test_a_result_that_is_off_by_more_than_was_allowed_is_not_taken(slow_linear,
     assert all(reason.endswith("and 0 is allowed") for reason in off)
 
 
+@pytest.mark.in_turn(2)
 def test_tuning_is_done_here_where_that_is_asked_for(untuned, monkeypatch):
     slow_down(monkeypatch, nn.LayerNorm)
     model = nn.Sequential(nn.LayerNorm(8))

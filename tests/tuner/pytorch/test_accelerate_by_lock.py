@@ -1,7 +1,5 @@
 """A lock makes the same choices elsewhere, in every rank, and is refused where it does not fit."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -29,16 +27,12 @@ from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
 from tilewright.tuner.runtime.launches import host  # noqa: E402
 from tilewright.tuner.runtime.launches.host import host_place  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn = torch.nn
 
 
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
-
-
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_a_lock_makes_the_same_choices_in_another_process(slow_linear, net, untuned, tmp_path):
     tw.use(None)
     tw.use(runtime_of(tmp_path, net))

@@ -1,7 +1,5 @@
 """Operators and replaced models with inputs of other lengths: nothing is compiled, results are PyTorch's."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

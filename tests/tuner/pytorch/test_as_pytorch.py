@@ -1,7 +1,5 @@
 """What a program may do with an operator of PyTorch it may do with ours: with the same result, or the same refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -43,6 +41,7 @@ def tensors(shapes, dtype=torch.float32):
     return [torch.randn(one, dtype=dtype) for one in shapes]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_view_that_is_negated_when_it_is_read_is_computed_as_what_it_says(name):
     ours, theirs, shapes = CALLS[name]

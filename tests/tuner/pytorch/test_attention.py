@@ -1,7 +1,5 @@
 """The attention operator: PyTorch's results and gradients in every form of its arguments, and where PyTorch's runs."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """What operators do, in numbers: `status()` and the metrics of a registry."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

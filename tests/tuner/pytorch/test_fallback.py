@@ -1,7 +1,5 @@
 """Where no tuned kernel is known, or has no room, PyTorch's own operator runs, with one warning that says why."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

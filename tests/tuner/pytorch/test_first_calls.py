@@ -1,7 +1,5 @@
 """Our kernel and PyTorch's call take turns where nothing was measured on this device, and the faster one is kept."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

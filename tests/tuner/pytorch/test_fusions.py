@@ -1,7 +1,5 @@
 """Fusions in a model: what one kernel computes of a module's code, always with the model's own result, and undone."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -17,13 +15,9 @@ from tilewright.tuner.pytorch.acceleration.installation import fused as fused_co
 from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition import fusions  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 class Attention(nn.Module):

@@ -1,7 +1,5 @@
 """A decision is kept for the next start, and comes within its limit, with a line that says how far it is."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -22,13 +20,9 @@ from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa
 from tilewright.tuner.pytorch.acceleration.judgement import judge, settling, timing  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace, can_stop, within  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The operators: what they compute, their gradients, and how PyTorch's compilers see them."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -170,6 +168,7 @@ def test_every_operator_has_an_example():
     assert EXAMPLES.keys() == OPERATORS.keys()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # opcheck of torch 2.14 reads it of any tensor
 @pytest.mark.parametrize("name", sampled(EXAMPLES, {"gemm_", "linear", "add_rms_norm"}.__contains__))
 def test_pytorch_finds_nothing_wrong_with_an_operator(name):

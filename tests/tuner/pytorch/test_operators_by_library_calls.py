@@ -1,7 +1,5 @@
 """Operators whose answer is a call of the library: a lock's is made, a measured one has to beat PyTorch's own first."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Samples of PyTorch's own test suite through our operators and accelerated modules: a part here, all of it nightly."""
 
-from __future__ import annotations
-
 import sys
 import zlib
 
@@ -22,6 +20,7 @@ def of_commit(name):
     return is_always or zlib.crc32(f"{current_commit()} {name}".encode()) % PARTS == 0
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "chosen",
     [pytest.param(of_commit, id="part"), pytest.param(lambda _name: True, marks=pytest.mark.exhaustive, id="all")],

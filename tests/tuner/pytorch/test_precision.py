@@ -1,7 +1,5 @@
 """Products of float32 have the accuracy that the caller asks for, or that the program allows PyTorch's own."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/serving.md and docs/fine-tuning.md: their programs run, and say what the pages promise."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Layers with weights of 8 bits: the operator, and a model in which its owner allows them."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

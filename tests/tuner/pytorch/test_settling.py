@@ -1,24 +1,25 @@
 """What `accelerate` decides and installs, piece by piece: errors, the way that is taken, joined parameters."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402
 from tilewright.kernels.space import Configuration  # noqa: E402
 from tilewright.tuner.devices.isolated.device import IsolatedDevice  # noqa: E402
 from tilewright.tuner.devices.known_models import known_model  # noqa: E402
+from tilewright.tuner.predict.shipped import shipped_models  # noqa: E402
 from tilewright.tuner.pytorch.acceleration import tuning  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.installation import installed  # noqa: E402
-from tilewright.tuner.pytorch.acceleration.judgement import outputs  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.judgement import candidates, outputs  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.candidates import Candidate  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.judge import MOST_ALONE, Judge, best_way  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.pace import Pace  # noqa: E402
@@ -27,16 +28,19 @@ from tilewright.tuner.pytorch.acceleration.judgement.settling import _as_loaded,
 from tilewright.tuner.pytorch.acceleration.judgement.standard import Error, Verdict  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.timing import play  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.call import entry  # noqa: E402
+from tilewright.tuner.pytorch.acceleration.recognition.sites import observe  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.tuning import starts  # noqa: E402
-from tilewright.tuner.runtime.choice import Choice, TargetDevice  # noqa: E402
+from tilewright.tuner.runtime.choice import (  # noqa: E402
+    Choice,
+    TargetDevice,
+)
+from tilewright.tuner.runtime.known import prediction_process  # noqa: E402
+from tilewright.tuner.runtime.known.answers import AnswerCache  # noqa: E402
+from tilewright.tuner.runtime.runtime import Runtime  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("without_gradients")
 
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 def test_the_error_of_an_output_is_that_of_its_worst_tensor():
@@ -219,7 +223,7 @@ with torch.no_grad():
 """
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_a_light_installation_says_what_tuning_needs():
     ended = subprocess.run([sys.executable, "-c", WITHOUT_OPTUNA], capture_output=True, text=True, check=True)
     assert "tuning needs optuna: pip install 'tilewright[service]'" in ended.stdout
@@ -263,3 +267,32 @@ def test_what_is_compiled_first_is_compared_first_in_graphs_and_what_is_late_com
     finally:
         for event in compiled:
             event.set()
+
+
+@pytest.fixture
+def on_h200(tmp_path, monkeypatch):
+    """A runtime that knows nothing, on a machine of seven cores, and a GPU in place of the CPU."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(7))
+    place = TargetDevice("nvidia-h200", shipped_models()["nvidia-h200"][1])
+    monkeypatch.setattr(candidates, "place_of", lambda _device: place)
+    runtime = Runtime(answers=AnswerCache(tmp_path / "answers"))
+    tw.use(runtime)
+    yield runtime, place
+    tw.use(None)
+    prediction_process.close()
+
+
+@pytest.mark.in_turn(2)
+def test_several_unknown_problems_are_predicted_before_they_are_looked_up(on_h200):
+    runtime, place = on_h200
+    widths = (64, 96, 128, 192, 256)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(k, n) for k, n in pairwise(widths)))
+    with torch.no_grad():
+        found = [candidates.pose(site) for site in observe(layers, lambda: layers(torch.randn(48, widths[0])))]
+    problems = [one.problem for one in found if one.problem and one.problem.kernel == "linear"]
+    assert len(problems) == 4
+    assert max(found, key=candidates.cost).problem.shape == {"m": 48, "n": 256, "k": 192}
+    linear = runtime.kernels.get("linear")
+    assert not any(runtime.is_known(linear, one, place) for one in problems)
+    candidates.predict_ahead(found)
+    assert all(runtime.is_known(linear, one, place) for one in problems)

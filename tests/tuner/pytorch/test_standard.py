@@ -1,7 +1,5 @@
 """Errors from the model in float64: ours and PyTorch's own, and what is allowed of them."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -13,13 +11,9 @@ torch = pytest.importorskip("torch")
 from tilewright.tuner.pytorch.acceleration.judgement import exact  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.judgement.standard import NONE, Error, Standard, Verdict  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn, F = torch.nn, torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 class Casts(nn.Module):
@@ -179,13 +173,13 @@ TF32_SETTINGS = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_every_way_to_allow_tf32_is_seen_and_put_back():
     """In a process each, which forks from one that has imported PyTorch: its older and newer settings do not mix."""
     program = f"""
 import os
 import torch
-from tilewright.tuner.pytorch.acceleration.judgement.exact import without_tf32
+from tilewright.tuner.pytorch.precision import without_tf32
 
 def now():
     return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision

@@ -1,7 +1,5 @@
 """Operators and replaced layers of any number of rows: a range of the table decides once, a measured one not at all."""
 
-from __future__ import annotations
-
 import pytest
 from slowness import slow_down
 from timed_calls import time_calls

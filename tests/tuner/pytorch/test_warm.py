@@ -1,7 +1,5 @@
 """The short way through a replaced module: few calls of Python, and nothing that is not what it was."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

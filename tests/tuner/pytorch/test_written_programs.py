@@ -1,7 +1,5 @@
 """What programs of others call: layers of libraries, products by every name, adapters, and what is left alone."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -14,16 +12,12 @@ from tilewright.tuner.pytorch.acceleration.recognition import fusions, left, sit
 from tilewright.tuner.pytorch.acceleration.recognition.call import entries  # noqa: E402
 from tilewright.tuner.pytorch.acceleration.recognition.calls import FUNCTIONS  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
 nn, F = torch.nn, torch.nn.functional
 A, B, C = torch.randn(3, 8, 6), torch.randn(3, 6, 8), torch.randn(3, 8, 8)
 FOUR, OTHER = torch.randn(2, 3, 8, 6), torch.randn(2, 3, 6, 8)
 HEADS, SIGNALS = torch.randn(2, 2, 5, 8), torch.randn(2, 4, 16)
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
 
 
 class Runs(nn.Module):

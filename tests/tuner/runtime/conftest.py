@@ -1,12 +1,11 @@
 """A launcher of a small gemm, whose configurations are pinned."""
 
-from __future__ import annotations
-
 import pytest
 from runtime_gemm import GEMM, ODD, TILED, K, M, N
 
 from tilewright.tuner.runtime import Runtime
 from tilewright.tuner.runtime.first_use import first_use
+from tilewright.tuner.runtime.known.answers import AnswerCache
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +39,9 @@ def runtime(cache):
 @pytest.fixture
 def launch(runtime):
     return runtime.best("gemm", m=M, n=N, k=K)
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Answers of a service that this test alone keeps."""
+    return AnswerCache(tmp_path / "answers")

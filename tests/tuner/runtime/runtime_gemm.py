@@ -1,7 +1,5 @@
 """A small gemm to launch, and arrays for it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tilewright.kernels.catalogue import catalogue

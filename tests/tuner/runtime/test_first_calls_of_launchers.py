@@ -1,7 +1,5 @@
 """A launcher whose configuration nobody has measured here takes turns with the library's call of the arrays' owner."""
 
-from __future__ import annotations
-
 import pytest
 from timed_calls import time_calls
 

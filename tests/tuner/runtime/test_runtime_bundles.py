@@ -1,9 +1,9 @@
 """Bundles that the launcher refuses, and whose code it loads."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
+import shutil
+from pathlib import Path
 
 import pytest
 from faulty_kernels import FAULTY, say_that_tiled_was_faulty
@@ -12,6 +12,7 @@ from made_bundles import CUBIN, GEMM, PLACE, PROBLEM, bundle_file, choose, resul
 from tilewright.kernels.sources.identity import text_hash
 from tilewright.tuner.runtime import BrokenBundleError, BundleWarning, OlderBundleError, Runtime, UntrustedBundleError
 from tilewright.tuner.runtime.bundles.bundle import Bundle
+from tilewright.tuner.runtime.known.answers import AnswerCache
 from tilewright.tuner.runtime.runtime import default_runtime
 
 
@@ -194,3 +195,28 @@ def test_a_bundle_from_the_future_does_not_bar_those_of_today(tmp_path, monkeypa
         assert Runtime(bundle=dated(tmp_path / name, key, date), public_key=public)
     with pytest.raises(OlderBundleError):
         Runtime(bundle=dated(tmp_path / "old", key, "2026-11-23T00:00:00Z"), public_key=public)
+
+
+WRITTEN = Path(__file__).parents[2] / "data" / "version_before"
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """A cache with the answer that was written, which was asked for at ANSWERED_S."""
+    shutil.copytree(WRITTEN / "answers", tmp_path / "answers")
+    return tmp_path / "answers"
+
+
+ANSWERED_S = 1764288000.0
+
+
+def test_a_bundle_is_used():
+    found = choose(Runtime(bundle=WRITTEN / "bundle"))
+    assert (found.origin, found.match, str(found.configuration)) == ("bundle", "exact", "tiled TILE_WIDTH=8")
+
+
+def test_an_answer_is_used_for_a_day(answers):
+    within = AnswerCache(answers, clock=lambda: ANSWERED_S + 3600).get(GEMM, PROBLEM, PLACE)
+    assert within is not None
+    assert str(within.configuration) == "tiled TILE_WIDTH=8"
+    assert AnswerCache(answers, clock=lambda: ANSWERED_S + 90_000).get(GEMM, PROBLEM, PLACE) is None

@@ -1,24 +1,25 @@
 """A configuration that was not verified at the shape that it serves is checked when it is used first."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from contracts.row_kernels import ROW_KERNELS
+from contracts.row_sum import ROW_KERNELS
+from contracts.variant import needs_nvrtc
 from faulty_kernels import faulty, planted
 from runtime_gemm import GEMM, TILED, K, M, N, operands
+from sampling import sampled
 
 from tilewright.kernels.catalogue import Catalogue, catalogue
 from tilewright.kernels.space import Configuration
+from tilewright.tuner.compile.cache import compiled_by
+from tilewright.tuner.compile.compilation import Compilation, symbol_of
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
+from tilewright.tuner.runtime.first_use.product import definitions, source
 from tilewright.tuner.runtime.known.service import Service
 from tilewright.tuner.runtime.launches.host import host_place
-
-pytestmark = pytest.mark.usefixtures("cache")
 
 SHAPE = {"m": M, "n": N, "k": K}
 TAIL = "for (unsigned p0 = 0; p0 < K; p0 += TILE_WIDTH)"
@@ -41,6 +42,7 @@ def states(runtime):
     return [(use.state, use.choice.configuration.variant) for use in runtime.first_uses()]
 
 
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("match", sorted(UNVERIFIED))
 def test_a_wrong_configuration_is_withdrawn_and_the_next_call_is_right(tmp_path, wrong_gemm, match):
     runtime = runtime_of(tmp_path, wrong_gemm, match=match)
@@ -56,6 +58,7 @@ def test_a_wrong_configuration_is_withdrawn_and_the_next_call_is_right(tmp_path,
     assert launch.choice("cpu").match == "default"
 
 
+@pytest.mark.usefixtures("cache")
 def test_what_a_launch_changes_is_compared_with_what_it_was(tmp_path):
     problem = GEMM.problem(SHAPE, options={"beta_zero": False})
     launch = runtime_of(tmp_path, catalogue(), problem).best("gemm", **SHAPE, beta_zero=False)
@@ -66,6 +69,7 @@ def test_what_a_launch_changes_is_compared_with_what_it_was(tmp_path):
     assert launch.choice("cpu").configuration == TILED
 
 
+@pytest.mark.usefixtures("cache")
 def test_the_service_is_told_of_a_wrong_configuration_once(tmp_path, wrong_gemm, monkeypatch):
     told = []
     monkeypatch.setattr(Service, "claim", lambda _self, *claimed: told.append(claimed))
@@ -83,6 +87,7 @@ def test_the_service_is_told_of_a_wrong_configuration_once(tmp_path, wrong_gemm,
     assert "out of bounds" in seen
 
 
+@pytest.mark.usefixtures("cache")
 def test_where_only_results_of_tuning_are_wanted_nothing_replaces_it(tmp_path, wrong_gemm):
     launch = runtime_of(tmp_path, wrong_gemm, only_tuned=True).best("gemm", **SHAPE)
     a, b, c = operands()
@@ -92,6 +97,7 @@ def test_where_only_results_of_tuning_are_wanted_nothing_replaces_it(tmp_path, w
         launch(a, b, c)
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_right_configuration_is_checked_once_and_stays(tmp_path):
     runtime = runtime_of(tmp_path, catalogue())
     launch = runtime.best("gemm", **SHAPE)
@@ -105,6 +111,7 @@ def test_a_right_configuration_is_checked_once_and_stays(tmp_path):
     assert (use.problem, use.choice.configuration) == (GEMM.problem(SHAPE), TILED)
 
 
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("settings", [{"check_first_use": False}, {"match": "exact"}])
 def test_nothing_is_checked_where_it_is_off_or_where_the_shape_was_verified(tmp_path, wrong_gemm, settings):
     runtime = runtime_of(tmp_path, wrong_gemm, **settings)
@@ -115,6 +122,7 @@ def test_nothing_is_checked_where_it_is_off_or_where_the_shape_was_verified(tmp_
     assert runtime.first_uses() == []
 
 
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(("value", "is_on"), [("", False), ("0", False), ("off", False), ("true", True), (None, True)])
 def test_one_setting_turns_it_off(tmp_path, monkeypatch, value, is_on):
     if value is None:
@@ -126,6 +134,7 @@ def test_one_setting_turns_it_off(tmp_path, monkeypatch, value, is_on):
     assert [state for state, _ in states(runtime)] == ["right"] * is_on
 
 
+@pytest.mark.usefixtures("cache")
 def test_the_rows_of_an_output_that_is_read_are_kept_beforehand(tmp_path):
     problem = GEMM.problem(SHAPE, options={"beta_zero": False})
     runtime = runtime_of(tmp_path, catalogue(), problem)
@@ -136,6 +145,7 @@ def test_the_rows_of_an_output_that_is_read_are_kept_beforehand(tmp_path):
     assert states(runtime) == [("right", "tiled")]
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_fault_in_some_rows_of_the_last_matrix_of_a_batch_of_views_is_found(tmp_path, wrong_gemm):
     shape = SHAPE | {"batch": 3, "lda": K + 4, "stride_a": M * (K + 4)}
     runtime = runtime_of(tmp_path, wrong_gemm, GEMM.problem(shape))
@@ -155,6 +165,8 @@ KINDS = {
 }
 
 
+@pytest.mark.in_turn(3)
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kernel_with_rows_is_checked(tmp_path, kind):
     name = kind.partition(" ")[0]
@@ -172,6 +184,7 @@ def test_every_kernel_with_rows_is_checked(tmp_path, kind):
     assert "check" not in runtime.first_uses()[0].reason
 
 
+@pytest.mark.usefixtures("cache")
 def test_another_runtime_of_the_process_does_not_check_again_and_takes_what_was_withdrawn_as_wrong(
     tmp_path, wrong_gemm
 ):
@@ -192,6 +205,7 @@ def test_another_runtime_of_the_process_does_not_check_again_and_takes_what_was_
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_runtime_without_the_check_uses_what_another_one_has_withdrawn(tmp_path, wrong_gemm):
     a, b, c = operands()
     with pytest.warns(WrongResultWarning):
@@ -200,6 +214,7 @@ def test_a_runtime_without_the_check_uses_what_another_one_has_withdrawn(tmp_pat
     assert launch.choice("cpu").configuration == TILED
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_launch_that_is_refused_leaves_the_check_to_the_next_one(tmp_path):
     runtime = runtime_of(tmp_path, catalogue())
     launch = runtime.best("gemm", **SHAPE)
@@ -212,6 +227,7 @@ def test_a_launch_that_is_refused_leaves_the_check_to_the_next_one(tmp_path):
     assert states(runtime) == [("right", "tiled")]
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_runtime_hears_once_of_what_is_withdrawn(tmp_path, wrong_gemm, monkeypatch):
     heard, withdrawn = [], Runtime.withdrawn
 
@@ -229,6 +245,7 @@ def test_a_runtime_hears_once_of_what_is_withdrawn(tmp_path, wrong_gemm, monkeyp
     assert heard == [(GEMM.problem(SHAPE), TILED, True)]
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_reference_that_fails_does_not_fail_the_call(tmp_path):
     def reference(*_):
         raise ZeroDivisionError("not today")
@@ -243,6 +260,7 @@ def test_a_reference_that_fails_does_not_fail_the_call(tmp_path):
     assert "it raised ZeroDivisionError: not today" in use.reason
 
 
+@pytest.mark.usefixtures("cache")
 def test_numbers_whose_sums_overflow_raise_no_false_alarm(tmp_path):
     runtime = runtime_of(tmp_path, catalogue())
     a, b, c = operands()
@@ -250,3 +268,34 @@ def test_numbers_whose_sums_overflow_raise_no_false_alarm(tmp_path):
     runtime.best("gemm", **SHAPE)(a, b, c)
     assert c[0, 3] == np.inf
     assert states(runtime) == [("right", "tiled")]
+
+
+TYPES = [
+    ("float32", {}),
+    ("float64", {}),
+    ("bfloat16", {}),
+    ("float16", {}),
+    ("bfloat16", {"output": "float32"}),
+    ("float16", {"output": "float32"}),
+]
+
+
+CASES = [
+    (arch, dtype, options)
+    for arch in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+    for dtype, options in TYPES
+    if (arch, dtype) != ("sm_75", "bfloat16")  # no kernel takes it there
+]
+
+
+@needs_nvrtc
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize(("arch", "dtype", "options"), sampled(CASES, lambda arch, *_: arch == "sm_90"), ids=str)
+def test_the_source_compiles(arch, dtype, options):
+    kernel = catalogue().get("gemm")
+    problem = kernel.problem({"m": 64, "n": 64, "k": 64}, dtype, options)
+    macros = tuple(sorted(definitions(kernel, problem).items()))
+    compiled = compiled_by(None, Compilation(source(), macros, arch, "check_rows", "nvrtc"))
+    for entry in ("keep_rows", "check_rows"):
+        assert symbol_of(compiled.cubin, entry) == entry
+    assert compiled.resources.spill_bytes <= 256  # where components are judged, once a block

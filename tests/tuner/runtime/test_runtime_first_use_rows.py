@@ -1,7 +1,5 @@
 """The check that runs on a GPU, with its CUDA source compiled for the host: what it finds in a product."""
 
-from __future__ import annotations
-
 import ctypes
 from math import erf
 
@@ -90,6 +88,7 @@ def test_a_wrong_component_is_found_and_right_ones_are_not(folder, dtype, trans_
 INF, NAN = float("inf"), float("nan")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_sums_that_overflow_are_judged_beside_others(folder, dtype):
     steps = Steps(folder, "gemm", {"m": M, "n": N, "k": K}, dtype, {})

@@ -3,8 +3,6 @@
 Without a GPU: the driver's calls are written down instead, and the verdict is written by the test.
 """
 
-from __future__ import annotations
-
 import ctypes
 from contextlib import nullcontext
 from types import SimpleNamespace

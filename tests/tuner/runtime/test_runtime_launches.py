@@ -1,7 +1,5 @@
 """The launcher on the CPU device: what it computes, with which configuration, in threads and forks."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the launcher predicts from shipped records, where nothing else is known."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys
@@ -129,7 +127,7 @@ def test_a_search_beside_the_program_finds_what_choosing_does(answers, tmp_path,
     assert Runtime(answers=answers).is_known(GEMM, NEVER_MEASURED, H200)  # from the disk
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 def test_several_predictions_come_from_as_many_processes(monkeypatch, request):
     problems = [GEMM.problem({"m": m, "n": 1536, "k": 640}) for m in (100, 900, 3000)]
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(3))
@@ -141,6 +139,7 @@ def test_several_predictions_come_from_as_many_processes(monkeypatch, request):
     assert {problem: answer["configuration"] for problem, answer in found.items()} == expected
 
 
+@pytest.mark.in_turn(2)
 def test_predictions_come_from_another_process_and_survive_its_end(monkeypatch):
     predictions = PredictionProcess()
     expected = shipped_answer(GEMM, NEVER_MEASURED, H200)

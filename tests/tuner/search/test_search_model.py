@@ -1,7 +1,5 @@
 """Searches with a model, the Gaussian process among them."""
 
-from __future__ import annotations
-
 import math
 import random
 

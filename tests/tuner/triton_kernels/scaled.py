@@ -1,7 +1,5 @@
 """A small Triton kernel for these tests, whose text tests change to make it wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tilewright.kernels.kernel import Kernel, Scalar, Tensor, Variant, programs, shape_of

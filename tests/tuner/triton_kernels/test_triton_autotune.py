@@ -1,7 +1,5 @@
 """autotune() in the place of Triton's own: which configuration a call is launched with, and that results are right."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A bundle's cubin of a Triton kernel comes with what its compiler decided, which no declaration says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

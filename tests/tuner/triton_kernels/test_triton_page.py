@@ -1,7 +1,5 @@
 """docs/triton.md: its kernel is loaded, compiled and right, and its application runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -9,10 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from triton_kernels.scaled import CONFIGURATION, PROBLEM, scaled_in
 
 from tilewright.kernels.catalogue import _import_from, _kernel_of
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.devices.cpu.device import CpuDevice
+from tilewright.tuner.devices.cpu.runner import Program
+from tilewright.tuner.outcome import Resources
+from tilewright.tuner.triton.interpreter import InterpretedProgram, _arguments
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "triton.md").read_text(encoding="utf-8")
@@ -114,3 +116,25 @@ def test_the_pages_application_runs(folder, tmp_path):
     ran = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment, check=False)
     assert ran.stdout.strip() == "{'BLOCK': 1024} 4", ran.stderr
     assert "UntunedWarning: no result for triton_add n=3000" in ran.stderr
+
+
+@pytest.fixture
+def bench(tmp_path):
+    device = CpuDevice(cache=tmp_path / "cache")
+    bench = device.bench(scaled_in(tmp_path), PROBLEM, 1)
+    yield bench
+    bench.close()
+    device.close()
+
+
+def test_arrays_numbers_and_constants_arrive_as_they_are_said(bench):
+    kernel = bench.kernel
+    launches = tuple(one for _, one in kernel.variants[0].launches("", CONFIGURATION.values, PROBLEM))
+    program = Program(Path("scaled.triton.json"), CONFIGURATION, launches, Resources(), 0.0)
+    words = bench.runner.command(program, "verify 1 255 0", "out", bench._sources, bench._scalars)
+    start = words.index("verify") + len(("verify", "1", "255", "0")) + 7 * len(launches)
+    rest = iter(words[start:])
+    x, y, *numbers = _arguments(rest, InterpretedProgram.of(kernel, PROBLEM, CONFIGURATION).types)
+    assert [(one.name, one.size, one.writable) for one in (x, y)] == [("x", 400, False), ("y", 400, True)]
+    assert numbers == [100, 1, 2.0]
+    assert next(rest, None) is None

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from caller import JOB, bearer, device, key
 from factories import SHAPE
 from hypothesis import given
 from hypothesis import strategies as st
-from keyed import JOB, bearer, device, key
 from sqlalchemy import select, update
 
 from tilewright.service.api.middleware import access

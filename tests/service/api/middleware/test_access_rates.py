@@ -1,7 +1,5 @@
 """How much one caller may ask, and how long a token that was looked up is believed."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time
@@ -10,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from caller import BASE_URL, Caller, new_app
+from caller import BASE_URL, Caller, bearer, key, new_app
 from hypothesis import given
 from hypothesis import strategies as st
-from keyed import bearer, key
 
 from tilewright.service.api.middleware import access, shares
 from tilewright.service.api.middleware.shares import Buckets

@@ -1,7 +1,5 @@
 """The short way to `GET best`: what it sends, counts and notes is what the long way sends, counts and notes."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

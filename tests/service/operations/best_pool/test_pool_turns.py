@@ -1,7 +1,5 @@
 """Whose turn it is in a process that predicts."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from tilewright.service.operations.best_pool.pool import Work, _Lane

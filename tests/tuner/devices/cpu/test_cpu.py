@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from contracts.device import DeviceContract, outcome_of
-from contracts.host_compiler import SANITIZING, checked, needs_line_numbers
+from contracts.launches_on_host import SANITIZING, checked, needs_line_numbers
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 from waiting import PATIENCE_S, until
 
@@ -84,6 +84,7 @@ def line_of(variant, text):
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
+@pytest.mark.in_turn(2)
 @SANITIZING
 @pytest.mark.parametrize(
     ("mode", "variant", "text"),
@@ -227,6 +228,7 @@ def test_a_hung_kernel_is_killed_on_time(bench):
     assert HUNG_AFTER_S <= time.monotonic() - started < PATIENCE_S  # by itself it would never end
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("accuracy", ["fp32", "fp32-fma", "tf32"])
 def test_every_trial_is_held_against_the_next_kind_of_inputs(device, accuracy):
     problem = GEMM.problem({"m": 33, "n": 21, "k": 64}, "float32", {"trans_a": True, "accuracy": accuracy})

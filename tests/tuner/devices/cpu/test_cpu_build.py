@@ -101,6 +101,7 @@ def test_other_flags_make_other_programs(tmp_path, monkeypatch):
     assert took_ms > 0
 
 
+@pytest.mark.in_turn(2)
 def test_two_processes_may_fill_one_cache(tmp_path):
     script = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"

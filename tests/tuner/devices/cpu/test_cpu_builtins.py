@@ -1,7 +1,5 @@
 """What compiles for a GPU compiles on the CPU device, and has the documented values there."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from dataclasses import replace
@@ -119,7 +117,7 @@ def agree(found, right, ulps):
     )
 
 
-@pytest.mark.in_turn(3)
+@pytest.mark.in_turn(6)
 @pytest.mark.parametrize("number", range(len(BUILTINS)), ids=lambda n: f"{BUILTINS[n].name}-{BUILTINS[n].types}")
 def test_a_builtin_has_the_documented_values(number, results):
     builtin = BUILTINS[number]

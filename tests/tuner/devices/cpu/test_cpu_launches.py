@@ -1,7 +1,5 @@
 """How the CPU device runs launches in order, blocks in processes, and the threads of a block."""
 
-from __future__ import annotations
-
 import ctypes
 from collections import Counter
 from dataclasses import replace
@@ -9,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.device import outcome_of
-from contracts.host_compiler import SANITIZING, checked
+from contracts.launches_on_host import SANITIZING, checked
 from contracts.row_sum import PROBLEM, ROW_SUM, configuration
 
 from tilewright.kernels.kernel import Kernel, Launch, Preparation, Tensor, Variant, shape_of

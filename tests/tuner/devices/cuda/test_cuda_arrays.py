@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from contracts.host_compiler import needs_compiler
+from contracts.launches_on_host import needs_compiler
 from contracts.tally import LIMIT, PROBLEM, TALLY, UNTOLD
 
 from tilewright.tuner.arrays import random_arrays

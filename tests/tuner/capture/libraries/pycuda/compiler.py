@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pycuda.driver import Error, Module
 
 

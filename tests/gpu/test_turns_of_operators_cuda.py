@@ -1,18 +1,13 @@
-"""On a GPU: what was not measured here takes turns with PyTorch's call, and the clock decides."""
-
-from __future__ import annotations
+"""On a GPU: operators that were not measured here take turns with PyTorch's calls, and the clock decides."""
 
 import time
 import warnings
 
 import pytest
+from turns_on_gpu import LONGEST_S, NAIVE, SLEEP_CYCLES, facts, settled, square
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.space import Configuration
 from tilewright.tuner.runtime import Runtime
-from tilewright.tuner.runtime.first_use import first_use
-from tilewright.tuner.runtime.known.answers import AnswerCache
-from tilewright.tuner.runtime.launches.devices import place_of
 from tilewright.tuner.turns.contest import MOST_CALLS
 
 pytestmark = pytest.mark.gpu
@@ -23,52 +18,22 @@ def no_turns():
     """Calls take turns here."""
 
 
-SLEEP_CYCLES = 4_000_000
-"""About 2 ms, in which the host enqueues the calls of a round."""
-
-
-def facts(kernel, configuration, match="predicted", ours_ms=1.0, library_ms=2.0):
-    """A service's answer."""
-    return {
-        "variant": configuration.variant,
-        "configuration": dict(configuration.values),
-        "match": match,
-        "time_ms": ours_ms,
-        "library": {"faster": ours_ms > library_ms, "time_ms": library_ms},
-        "source_hash": kernel.source_hash(configuration.variant),
-    }
-
-
-@pytest.fixture
-def runtime_of(torch, tmp_path, monkeypatch):
-    """A runtime with answers of one kernel: by problem the configuration, and what else the answer says."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    first_use.forget()
-
-    def made(name, by_problem, *, match="predicted", ours_ms=1.0, library_ms=2.0, **named):
-        kernel, answers = catalogue().get(name), AnswerCache(tmp_path / "answers")
-        for problem, configuration in by_problem.items():
-            answers.put(problem, place_of("cuda:0"), facts(kernel, configuration, match, ours_ms, library_ms))
-        return Runtime(answers=answers, **({"only_tuned": True} | named))
-
-    return made
-
-
 @pytest.fixture
 def operators(runtime_of):
-    """Operators for which this configuration of gemm is predicted at that size."""
+    """Operators that know these answers alone."""
     import tilewright.torch as tw  # noqa: PLC0415
 
-    def made(size, configuration, match="predicted"):
-        problem = catalogue().get("gemm").problem({"m": size, "n": size, "k": size})
-        tw.use(runtime_of("gemm", {problem: configuration}, match=match))
+    def made(answers, **named):
+        tw.use(runtime_of(answers, **named))
         return tw
 
     yield made
     tw.use(None)
 
 
-LONGEST_S = 90
+def of_square(size, configuration, match="predicted"):
+    """The answer to one product."""
+    return {square(size): facts(square(size), configuration, match)}
 
 
 def decision_of(torch, tw, size, *, is_busy, atol=1e-2):
@@ -88,7 +53,7 @@ def decision_of(torch, tw, size, *, is_busy, atol=1e-2):
 
 
 def test_a_slow_prediction_gives_way_to_pytorch(torch, operators):
-    tw = operators(1024, Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8}))
+    tw = operators(of_square(1024, NAIVE))
     decision = decision_of(torch, tw, 1024, is_busy=True)
     assert not decision.is_ours
     assert "PyTorch's" in decision.reason
@@ -98,25 +63,25 @@ def test_a_slow_prediction_gives_way_to_pytorch(torch, operators):
 def test_a_fast_prediction_stays(torch, device, operators):
     if device.model.limits.compute_capability < (9, 0):
         pytest.skip("tensor3xfp16_sm90 needs compute capability 9.0")
-    tw = operators(2048, catalogue().get("gemm").variant("tensor3xfp16_sm90").space().default())
+    tw = operators(of_square(2048, catalogue().get("gemm").variant("tensor3xfp16_sm90").space().default()))
     assert decision_of(torch, tw, 2048, is_busy=True).is_ours
 
 
 def test_warm_decides_by_times_where_the_gpu_would_wait_for_the_host(torch, operators):
-    tw = operators(64, Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8}))
+    tw = operators(of_square(64, NAIVE))
     a, b = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
     [decision] = tw.warm(tw.gemm, a, b)
     assert "calls each" in decision.reason
 
 
 def test_an_idle_gpu_decides_by_what_it_tells(torch, operators):
-    tw = operators(64, Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8}))
+    tw = operators(of_square(64, NAIVE))
     decision = decision_of(torch, tw, 64, is_busy=False)
     assert (decision.is_ours and "host-bound" in decision.reason) or "calls each" in decision.reason
 
 
 def test_the_first_calls_do_not_wait_for_the_compiler(torch, operators):
-    tw = operators(1536, catalogue().get("gemm").variant("register").space().default())
+    tw = operators(of_square(1536, catalogue().get("gemm").variant("register").space().default()))
     a, b = torch.randn(1536, 1536, device="cuda"), torch.randn(1536, 1536, device="cuda")
     torch.mm(a, b)
     with warnings.catch_warnings():
@@ -133,12 +98,8 @@ def test_the_first_calls_do_not_wait_for_the_compiler(torch, operators):
     decision_of(torch, tw, 1536, is_busy=True)
 
 
-def test_a_shape_that_nobody_measured_stalls_no_call(torch, tmp_path, monkeypatch):
-    import tilewright.torch as tw  # noqa: PLC0415
-
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    first_use.forget()
-    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers")))
+def test_a_shape_that_nobody_measured_stalls_no_call(torch, operators):
+    tw = operators({})
     x, w = torch.randn(777, 1000, device="cuda"), torch.randn(1234, 1000, device="cuda")
     torch.nn.functional.linear(x, w)
     expected = x.double() @ w.double().T
@@ -153,30 +114,22 @@ def test_a_shape_that_nobody_measured_stalls_no_call(torch, tmp_path, monkeypatc
         (decision,) = tw.status()
         if "calls each" in decision.reason or "host-bound" in decision.reason:
             break
-    tw.use(None)
     assert "until a configuration is found" not in decision.reason
     assert max(times_ms[1:]) < 500, max(times_ms[1:])  # finding takes a second of Python, and compiling as long
 
 
-def answered(tmp_path, times_ms):
-    """Operators with predictions of gemm at k = n = 1024, by m: what is expected of ours and of the library, in ms."""
-    import tilewright.torch as tw  # noqa: PLC0415
-
-    kernel, answers = catalogue().get("gemm"), AnswerCache(tmp_path / "answers")
+def by_rows(times_ms):
+    """Predictions of gemm at k = n = 1024, by m: what is expected of ours and of the library, in ms."""
+    kernel = catalogue().get("gemm")
     configuration = kernel.variant("naive").space().default()
-    for m, (ours_ms, library_ms) in times_ms.items():
-        problem = kernel.problem({"m": m, "n": 1024, "k": 1024})
-        answers.put(problem, place_of("cuda:0"), facts(kernel, configuration, "predicted", ours_ms, library_ms))
-    tw.use(Runtime(only_tuned=True, answers=answers))
-    return tw
+    posed = {kernel.problem({"m": m, "n": 1024, "k": 1024}): expected for m, expected in times_ms.items()}
+    return {problem: facts(problem, configuration, "predicted", *expected) for problem, expected in posed.items()}
 
 
-def test_sizes_of_an_octave_decide_together(torch, tmp_path, monkeypatch):
+def test_sizes_of_an_octave_decide_together(torch, operators):
     """64 sizes in turn, none of which is called 20 times: the range gives the slow prediction up after 20 calls."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    first_use.forget()
     sizes = range(1024, 2048, 16)
-    tw = answered(tmp_path, {m: (m / 1024, m / 2048) for m in sizes})
+    tw = operators(by_rows({m: (m / 1024, m / 2048) for m in sizes}))
     b = torch.randn(1024, 1024, device="cuda")
     inputs = {m: torch.randn(m, 1024, device="cuda") for m in sizes}
     begun = time.perf_counter()
@@ -190,7 +143,6 @@ def test_sizes_of_an_octave_decide_together(torch, tmp_path, monkeypatch):
     for a in inputs.values():  # sizes whose code was still compiled learn it now
         torch.testing.assert_close(tw.gemm(a, b), torch.mm(a, b), rtol=1e-3, atol=1e-2)
     decisions = tw.status()
-    tw.use(None)
     decided = [one for one in decisions if "calls each" in one.reason]
     assert decided
     assert not any(one.is_ours for one in decided)
@@ -198,29 +150,23 @@ def test_sizes_of_an_octave_decide_together(torch, tmp_path, monkeypatch):
     assert sum(one.calls_ours for one in decisions) <= MOST_CALLS
 
 
-def test_calls_and_gain_are_told_in_numbers(torch, tmp_path, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    first_use.forget()
-    tw = answered(tmp_path, {1024: (1.0, 2.0)})
+def test_calls_and_gain_are_told_in_numbers(torch, operators):
+    tw = operators(by_rows({1024: (1.0, 2.0)}))
     a, b = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 1024, device="cuda")
     settled(torch, lambda: tw.gemm(a, b), lambda: tw.status()[0].ours_ms is not None)
     (one,) = tw.status()
     tw.off()
     assert torch.equal(tw.gemm(a, b), torch.mm(a, b))
     tw.on()
-    tw.use(None)
     assert one.calls_ours + one.calls_pytorch >= 1
     assert one.gained_ms == one.calls_ours * (one.pytorch_ms - one.ours_ms)
 
 
-def test_products_are_tf32s_where_the_program_allows_it(torch, tmp_path, monkeypatch):
+def test_products_are_tf32s_where_the_program_allows_it(torch, runtime_of, operators):
     """What was tuned for FP32's accuracy is not launched then, and serves again under "highest"."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    import tilewright.torch as tw  # noqa: PLC0415
-
-    kernel, runtime = catalogue().get("gemm"), Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers"))
-    problem = kernel.problem({"m": 1024, "n": 1024, "k": 1024})
-    runtime.pin({problem: kernel.variant("register").space().default()}, {problem: "exact"})
+    kernel, runtime = catalogue().get("gemm"), runtime_of({})
+    runtime.pin({square(1024): kernel.variant("register").space().default()}, {square(1024): "exact"})
+    tw = operators({})
     tw.use(runtime)
     a, b = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 1024, device="cuda")
     before = torch.get_float32_matmul_precision()
@@ -237,13 +183,10 @@ def test_products_are_tf32s_where_the_program_allows_it(torch, tmp_path, monkeyp
         assert [one.is_ours for one in tw.status()] == [False, True, True]
     finally:
         torch.set_float32_matmul_precision(before)
-        tw.use(None)
 
 
-def test_what_is_asked_in_fp32_is_pytorchs_fp32_where_nothing_is_tuned(torch, tmp_path, high):
-    import tilewright.torch as tw  # noqa: PLC0415
-
-    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path), shipped_records=False))
+def test_what_is_asked_in_fp32_is_pytorchs_fp32_where_nothing_is_tuned(torch, operators, high):
+    tw = operators({}, shipped_records=False)
     a = torch.randn(1000, 1000, device="cuda")
     exact = a.double() @ a.double()
     with pytest.warns(tw.FallbackWarning):
@@ -252,28 +195,10 @@ def test_what_is_asked_in_fp32_is_pytorchs_fp32_where_nothing_is_tuned(torch, tm
     assert torch.equal(tw.gemm(a, a, accuracy="fp32"), found)
     assert (torch.mm(a, a) - exact).abs().max() > 1e-3  # TF32, as the program allows
     assert not tw.status()[0].is_ours
-    tw.use(None)
-
-
-NAIVE = Configuration.of("naive", {"BLOCK_X": 32, "BLOCK_Y": 8})
-
-
-def settled(torch, call, is_decided, check=lambda: None):
-    """Calls on a GPU with work to do until that is decided; what they have computed is checked behind them."""
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < LONGEST_S:
-        torch.cuda._sleep(SLEEP_CYCLES)
-        for _ in range(8):
-            call()
-        torch.cuda.synchronize()
-        check()
-        if is_decided():
-            return
-    raise AssertionError(f"undecided after {LONGEST_S} s")
 
 
 def test_a_measured_answer_takes_no_turns(torch, operators):
-    tw = operators(1024, NAIVE, match="exact")
+    tw = operators(of_square(1024, NAIVE, match="exact"))
     a = torch.randn(1024, 1024, device="cuda")
     settled(torch, lambda: tw.gemm(a, a), lambda: tw.status()[0].is_ours)
     (before,) = tw.status()  # it counts all calls of the process
@@ -286,10 +211,9 @@ def test_a_measured_answer_takes_no_turns(torch, operators):
 
 def test_nobody_waits_for_the_code_of_a_measured_answer(torch, operators):
     """PyTorch's call runs while a thread compiles; what a lock or the application names runs from the first call."""
-    size = 1024
     configuration = catalogue().get("gemm").variant("tensor3xtf32").space().default()
-    tw = operators(size, configuration, match="exact")
-    a = torch.randn(size, size, device="cuda")
+    tw = operators(of_square(1024, configuration, match="exact"))
+    a = torch.randn(1024, 1024, device="cuda")
     torch.mm(a, a)
     torch.cuda.synchronize()
     times_ms = []
@@ -304,73 +228,16 @@ def test_nobody_waits_for_the_code_of_a_measured_answer(torch, operators):
     assert max(times_ms[1:]) < 100, max(times_ms[1:])
     tw.use(None)
     runtime = Runtime(only_tuned=True)
-    problem = catalogue().get("gemm").problem({"m": size, "n": size, "k": size})
-    runtime.pin({problem: configuration}, {problem: "exact"})
+    runtime.pin({square(1024): configuration}, {square(1024): "exact"})
     tw.use(runtime)
     tw.gemm(a, a)
     assert tw.status()[0].is_ours
 
 
-@pytest.mark.parametrize("size", [1024, 2048])
-def test_a_launcher_takes_turns_with_pytorchs_call(torch, device, runtime_of, size):
-    """The slow configuration gives way at 1024; the fast one stays at 2048."""
-    kernel = catalogue().get("gemm")
-    is_fast = size == 2048
-    if is_fast and device.model.limits.compute_capability < (9, 0):
-        pytest.skip("tensor3xfp16_sm90 needs compute capability 9.0")
-    configuration = kernel.variant("tensor3xfp16_sm90").space().default() if is_fast else NAIVE
-    problem = kernel.problem({"m": size, "n": size, "k": size})
-    launch = runtime_of("gemm", {problem: configuration}, only_tuned=False).best("gemm", m=size, n=size, k=size)
-    a, b, c = (torch.randn(size, size, device="cuda") for _ in range(3))
-    expected, first = a.double() @ b.double(), []
-
-    def call():
-        launch(a, b, c.fill_(float("nan")))
-        first.append(launch._last.first)
-
-    def check():
-        torch.testing.assert_close(c.double(), expected, rtol=1e-3, atol=1e-2)
-
-    settled(torch, call, lambda: first[-1] is None or first[-1]._runs[-1] == first[-1]._library, check)
-    assert (first[-1] is None) is is_fast
-    if not is_fast:
-        assert torch.equal(launch(a, b, c), torch.mm(a, b))
-        c.fill_(float("nan"))
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiled:
-            launch(a, b, c, stream=torch.cuda.current_stream())  # ours
-            torch.cuda.synchronize()
-        torch.testing.assert_close(c.double(), expected, rtol=1e-3, atol=1e-2)
-        assert kernel.entry in {one.name for one in profiled.events()}
-
-
-def test_a_launcher_takes_turns_with_cupys_call(torch, runtime_of):
-    cupy = pytest.importorskip("cupy")
-    problem = catalogue().get("gemm").problem({"m": 1024, "n": 1024, "k": 1024})
-    launch = runtime_of("gemm", {problem: NAIVE}, only_tuned=False).best("gemm", m=1024, n=1024, k=1024)
-    a, b, c = (cupy.random.standard_normal((1024, 1024), dtype=cupy.float32) for _ in range(3))
-    expected, first = a.astype(cupy.float64) @ b.astype(cupy.float64), []
-
-    def call():
-        launch(a, b, c)
-        first.append(launch._last.first)
-
-    def check():
-        assert abs(c - expected).max() < 1e-2
-
-    settled(torch, call, lambda: first[-1] is None or first[-1]._runs[-1] == first[-1]._library, check)
-    assert first[-1] is not None  # the naive kernel is the slower one
-
-
 @pytest.fixture
-def any_rows(torch, tmp_path, monkeypatch):
+def any_rows(operators):
     """Operators of any number of rows, from what ships."""
-    import tilewright.torch as tw  # noqa: PLC0415
-
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    first_use.forget()
-    tw.use(Runtime(only_tuned=True, answers=AnswerCache(tmp_path / "answers"), any_size_operators=True))
-    yield tw
-    tw.use(None)
+    return operators({}, any_size_operators=True)
 
 
 def test_lengths_of_a_range_decide_together_and_no_call_waits(torch, any_rows):
@@ -422,37 +289,30 @@ def high(torch):
     torch.set_float32_matmul_precision(before)
 
 
-def test_fp32s_configuration_takes_turns_with_pytorchs_tf32(torch, runtime_of, high):
+def test_fp32s_configuration_takes_turns_with_pytorchs_tf32(torch, operators, high):
     """It was measured beside the library's FP32, which is not PyTorch's call under "high"."""
-    import tilewright.torch as tw  # noqa: PLC0415
-
-    problem = catalogue().get("gemm").problem({"m": 1024, "n": 1024, "k": 1024})
-    tw.use(runtime_of("gemm", {problem: NAIVE}, match="exact"))
+    tw = operators(of_square(1024, NAIVE, match="exact"))
     decision = decision_of(torch, tw, 1024, is_busy=True, atol=0.2)
     assert not decision.is_ours
     a = torch.randn(1024, 1024, device="cuda")
     assert torch.equal(tw.gemm(a, a), torch.mm(a, a))
     found = tw.gemm(a, a, accuracy="fp32")
     assert (found - a.double() @ a.double()).abs().max() < 1e-3
-    tw.use(None)
 
 
-def test_convolutions_take_turns_where_pytorchs_compute_in_tf32(torch, runtime_of):
-    import tilewright.torch as tw  # noqa: PLC0415
-
+def test_convolutions_take_turns_where_pytorchs_compute_in_tf32(torch, operators):
     assert torch.backends.cudnn.allow_tf32  # PyTorch's default
     x, w = torch.randn(8, 64, 56, 56, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
-    tw.use(runtime_of("conv2d", {}))
+    operators({})
     posed = problem_of(x, w)
-    configuration = catalogue().get("conv2d").variant("direct").space().default()
-    tw.use(runtime_of("conv2d", {posed: configuration}, match="exact"))
+    answers = {posed: facts(posed, catalogue().get("conv2d").variant("direct").space().default(), match="exact")}
+    tw = operators(answers)
     settled(torch, lambda: tw.conv2d(x, w, padding=1), lambda: "calls each" in tw.status()[0].reason)
     (decision,) = tw.status()
     assert not decision.is_ours, decision
-    tw.use(runtime_of("conv2d", {posed: configuration}, match="exact"))
+    tw = operators(answers)
     tw.conv2d(x, w, padding=1, accuracy="fp32")
     assert [one.is_ours for one in tw.status()] == [True]
-    tw.use(None)
 
 
 def problem_of(x, w):
