@@ -25,7 +25,6 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tilewright.kernels.attention.declaration import KERNEL
-from tilewright.kernels.attention.resident_fp16_sm90_space import RESIDENT3XFP16_SM90
 from tilewright.kernels.attention.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
@@ -91,12 +90,8 @@ def configurations(problem: Problem) -> list[Configuration]:
     """Some of the search space that are worth a try; the order of tiles matters where they have unequal work."""
     tiles = [{"TILE_KEYS": keys, "MULTIPLIERS": warpgroups} for keys, warpgroups in TILES[problem.shape["depth"]]]
     orders = [{"HEADS_TOGETHER": count} for count in ((8, 32, 1024) if problem.options["mask"] == "causal" else (8,))]
-    tried = [
-        Configuration.of(variant.name, {p.name: p.default for p in variant.parameters} | tile | order)
-        for variant, some in ((TENSOR3XFP16_SM90, orders), (RESIDENT3XFP16_SM90, [{}]))
-        for tile in tiles
-        for order in some
-    ]
+    usual = {p.name: p.default for p in TENSOR3XFP16_SM90.parameters}
+    tried = [Configuration.of(TENSOR3XFP16_SM90.name, usual | tile | order) for tile in tiles for order in orders]
     space = KERNEL.space(problem, gpu_place(0).limits)
     return [configuration for configuration in tried if configuration in space]
 

@@ -224,10 +224,9 @@ def _flaws_of_variant(kernel: Kernel, variant: Variant, example: Problem) -> Ite
     takes = any(variant.takes_size(replace(example, at_launch=axis)) for axis in kernel.launch_axes)
     if takes and not re.search(r"^(?!\s*#\s*define).*\bSIZE_PARAMETER\b", source, re.MULTILINE):
         yield f"{variant.source} has no SIZE_PARAMETER behind its arguments, and takes a size from the launch"
-    # A default for large problems need not be of use for the example, but it fits the device and something near it is,
-    # unless the variant is for problems of another size.
+    # A default for large problems need not be of use for the example, but it fits the device and something near it is.
     is_of_use = broken in {c.name for c in variant.constraints} and SearchSpace((space,), example, limits).defaults()
-    if broken is not None and not is_of_use and variant.has_room(example, limits):
+    if broken is not None and not is_of_use:
         yield f"its default on example_shape breaks the constraint {broken!r}"
 
 

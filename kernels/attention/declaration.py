@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tilewright.kernels.attention.layout import OPTIONAL_AXES, has_mask, posed_by, shape_of, strides_of
 from tilewright.kernels.attention.reference import attention_reference
-from tilewright.kernels.attention.resident_fp16_sm90_space import RESIDENT3XFP16_SM90
 from tilewright.kernels.attention.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Limits, Problem
@@ -137,7 +136,7 @@ KERNEL = Kernel(
         Tensor("M", "input", partial(shape_of, "m"), strides=partial(strides_of, "m")),
         Tensor("O", "output", partial(shape_of, "o")),
     ),
-    variants=(TILED, TENSOR3XFP16_SM90, RESIDENT3XFP16_SM90),
+    variants=(TILED, TENSOR3XFP16_SM90),
     flops=flops,
     bytes_moved=bytes_moved,
     reference=attention_reference,

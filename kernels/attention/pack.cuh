@@ -1,14 +1,9 @@
-// Tiles of K and V as two parts: by a launch of its own, of which a block packs one tile, or by a block that multiplies.
+// The first launch: a block packs a tile of K or of V.
 #pragma once
 #include "parts.cuh"
 #include "ptx/cp_async_bulk.cuh"
 
-#ifdef RESIDENT   // a block that multiplies, too
-constexpr unsigned PACK_THREADS = 128 * MULTIPLIERS;
-#else
-constexpr unsigned PACK_THREADS = 256;
-#endif
-constexpr unsigned PACK_ROWS = PACK_THREADS / ROW_LANES;           // rows of a turn
+constexpr unsigned PACK_THREADS = 256, PACK_ROWS = PACK_THREADS / ROW_LANES;   // rows of a turn
 constexpr unsigned PACK_TURNS = tw::ceil_div(KEYS_TOGETHER, PACK_ROWS);
 constexpr unsigned FAR_IN_COLUMN = 12, LOST_IN_COLUMN = 26;   // powers of two below the largest of a column
 

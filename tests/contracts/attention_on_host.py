@@ -1,4 +1,4 @@
-"""attention's variants for Hopper on the host, its instructions emulated: launches in order on NumPy's memory."""
+"""attention's `tensor3xfp16_sm90` on the host, Hopper's instructions emulated: launches in order on NumPy's memory."""
 
 from __future__ import annotations
 
@@ -156,10 +156,6 @@ template <unsigned> inline void warpgroup_reg_dealloc() {}
 template <unsigned> inline void warpgroup_reg_alloc() {}
 """
 
-PREFETCH_LINE = (
-    "#pragma once\ninline void prefetch_line(const void* address) { (void)*(const volatile char*)address; }\n"
-)
-
 HEADERS = {
     "ptx/convert_half.cuh": CONVERT_HALF,
     "ptx/cp_async_bulk.cuh": CP_ASYNC_BULK,
@@ -168,15 +164,11 @@ HEADERS = {
     "ptx/half_pair.cuh": HALF_PAIR,
     "ptx/mbarrier.cuh": MBARRIER,
     "ptx/named_barrier.cuh": NAMED_BARRIER,
-    "ptx/prefetch_line.cuh": PREFETCH_LINE,
     "ptx/shared_memory.cuh": SHARED_MEMORY,
     "ptx/wgmma_f16.cuh": WGMMA,
 }
 
 # One program has all launches, since compiling takes longer than running.
-ONE_LAUNCH = r"""
-extern "C" __global__ void on_host(PARAMETERS, unsigned char*, unsigned) { attention(scale, Q, K, V, M, O); }
-"""
 ALL_LAUNCHES = r"""
 extern "C" __global__ void on_host(PARAMETERS, unsigned number) {
   if (number == 0) attention_pack(scale, Q, K, V, M, O, workspace);
@@ -194,8 +186,6 @@ def attention_on_host(kernel: Kernel, problem: Problem, configuration: Configura
     text = (copied / variant.source).read_text(encoding="utf-8")
     assert DYNAMIC in text
     shared = f"static __align__(1024) unsigned char dynamic[{shared_bytes}];\n  "
-    text = text.replace(DYNAMIC, f"{shared}host_base = (char*)dynamic;") + (
-        ALL_LAUNCHES if variant.before else ONE_LAUNCH
-    )
+    text = text.replace(DYNAMIC, f"{shared}host_base = (char*)dynamic;") + ALL_LAUNCHES
     (copied / variant.source).write_text(text, encoding="utf-8")
     return LaunchesOnHost(kernel, problem, configuration, copied, 0xFF)

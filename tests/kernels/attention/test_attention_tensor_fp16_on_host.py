@@ -7,13 +7,12 @@ from contracts.launches_on_host import needs_cpp_library
 from contracts.variant import H200, needs_nvrtc
 
 from tilewright.kernels.attention.declaration import KERNEL
-from tilewright.kernels.attention.resident_fp16_sm90_space import RESIDENT3XFP16_SM90
 from tilewright.kernels.attention.tensor_fp16_sm90_space import TENSOR3XFP16_SM90
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compiler import compile_nvrtc
 from tilewright.tuner.loop.verify import compare
 
-VARIANTS = {"": TENSOR3XFP16_SM90, "resident": RESIDENT3XFP16_SM90}
+DEFAULT = {p.name: p.default for p in TENSOR3XFP16_SM90.parameters}
 EXHAUSTIVE = pytest.mark.exhaustive
 KINDS = ("normal", "uniform", "lines", "dominant", "columns", "scaled", "odd", "odd scores")
 
@@ -67,16 +66,10 @@ def spoil(x, name):
         x[0, -1, -2, 2], x[0, 0, 1] = np.nan, 1e30
 
 
-def configured(variant="", **values):
-    """A configuration with these values, and else the defaults."""
-    one = VARIANTS[variant]
-    return Configuration.of(one.name, {p.name: p.default for p in one.parameters} | values)
-
-
 def assert_right(problem, folder, kinds, scale=0.125, **values):
     """One configuration on arrays of these kinds."""
     needs_cpp_library()
-    configuration = configured(**values)
+    configuration = Configuration.of(TENSOR3XFP16_SM90.name, DEFAULT | values)
     on_host = attention_on_host(KERNEL, problem, configuration, folder)
     for kind in kinds:
         arrays = drawn(problem, kind)
@@ -113,28 +106,6 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
         (problem_of(1, 3, 300, 130, 64, "causal"), {"HEADS_TOGETHER": 1024, "BLOCKS": 4}, ("normal", "lines")),
         pytest.param(problem_of(1, 1, 9, 33, 8, "causal"), {"TILE_KEYS": 48}, ("normal", "scaled"), marks=EXHAUSTIVE),
         pytest.param(problem_of(1, 1, 1, 1, 32), {"TILE_KEYS": 32}, ("normal",), marks=EXHAUSTIVE),
-        (problem_of(1, 2, 70, 150, 64), {"variant": "resident"}, KINDS),
-        (problem_of(1, 5, 197, 197, 64), {"variant": "resident", "TILE_KEYS": 112, "BLOCKS": 2}, ("normal", "lines")),
-        (
-            problem_of(2, 4, 150, 90, 128, "causal", kv_heads=2),
-            {"variant": "resident", "TILE_KEYS": 48},
-            ("normal", "lines"),
-        ),
-        pytest.param(
-            problem_of(2, 2, 40, 90, 40, "additive", inside=True),
-            {"variant": "resident", "TILE_KEYS": 80},
-            ("normal", "odd scores"),
-            marks=EXHAUSTIVE,
-        ),
-        pytest.param(
-            problem_of(1, 2, 200, 131, 64, "causal", row_k=67, row_v=69),
-            {"variant": "resident", "MULTIPLIERS": 3},
-            ("normal", "lines", "scaled"),
-            marks=EXHAUSTIVE,
-        ),
-        pytest.param(
-            problem_of(1, 1, 1, 1, 8), {"variant": "resident", "TILE_KEYS": 32}, ("normal",), marks=EXHAUSTIVE
-        ),
     ],
     ids=lambda one: one.shape_text if hasattr(one, "shape_text") else "",
 )
@@ -157,19 +128,16 @@ def test_any_scale_is_right(scale, tmp_path):
         pytest.param(problem_of(8, 12, 512, 512, 64), {"MULTIPLIERS": 3}, marks=EXHAUSTIVE),
         (problem_of(1, 32, 2048, 2048, 128, "causal"), {"TILE_KEYS": 64}),
         pytest.param(problem_of(8, 12, 512, 512, 96), {"TILE_KEYS": 96}, marks=EXHAUSTIVE),
-        (problem_of(32, 12, 197, 197, 64), {"variant": "resident", "TILE_KEYS": 112}),
-        pytest.param(problem_of(32, 12, 100, 100, 128, "causal"), {"variant": "resident"}, marks=EXHAUSTIVE),
     ],
     ids=str,
 )
 def test_registers_suffice_and_products_overlap(problem, values):
-    configuration = configured(**values)
+    configuration = Configuration.of(TENSOR3XFP16_SM90.name, DEFAULT | values)
     source, definitions = KERNEL.source(configuration.variant), KERNEL.definitions(problem, configuration)
     compiled = compile_nvrtc(source, definitions, "sm_90a", KERNEL.entry)
     assert compiled.resources.spill_bytes == 0
     assert "serialized" not in compiled.log  # what ptxas says where it waits for each product
-    variant = KERNEL.variant(configuration.variant)
-    assert compiled.resources.shared_bytes == variant.static_shared_bytes(configuration.values, problem)
+    assert compiled.resources.shared_bytes == TENSOR3XFP16_SM90.static_shared_bytes(configuration.values, problem)
 
 
 @pytest.mark.parametrize("mask", ["none", "causal"])

@@ -71,7 +71,8 @@ class Families:
 
     def is_found(self, family: Family, place: TargetDevice) -> bool:
         """Whether `ranges` is quick: no service, no predictions."""
-        return (family.hash, place.slug) in self._kept
+        key = family.hash, place.slug
+        return key in self._kept or key in self._pinned
 
     def in_use(self, slug: str) -> list[InUse]:
         """The families that launchers have asked for on a device model, with their ranges."""
