@@ -12,6 +12,7 @@ second process measured), outcomes by word. A row of a program that fails says w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -178,7 +179,7 @@ def launch(how: str, meant: Row, program: str) -> Row:
     def noted(this: Any, *args: Any, **kwargs: Any) -> Any:
         shapes = [list(one.shape) for one in (*args, *kwargs.values()) if hasattr(one, "data_ptr")]
         if calls or this.base_fn.__name__ != meant["entry"] or shapes != meant["shapes"]:
-            return this.fn.run(*args, **kwargs, **this.configs[0].all_kwargs())
+            return of_any(this, args, kwargs)
         if how == "untuned":
             options = sides.pop("options")
             this.configs = [triton.Config(sides, **options)]
@@ -205,6 +206,16 @@ def launch(how: str, meant: Row, program: str) -> Row:
         rounds[values].append(triton.testing.do_bench(call, warmup=10, rep=50))
     ms = {side: statistics.median(rounds[json.dumps(_bare(one), sort_keys=True)]) for side, one in sides.items()}
     return found | {"ms": ms, "triton": sides["triton"]}
+
+
+def of_any(this: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A launch by the first configuration that the device has room for: another call than the one that is meant."""
+    import triton  # noqa: PLC0415
+
+    for config in this.configs[:-1]:
+        with contextlib.suppress(triton.runtime.errors.OutOfResources):
+            return this.fn.run(*args, **kwargs, **config.all_kwargs())
+    return this.fn.run(*args, **kwargs, **this.configs[-1].all_kwargs())
 
 
 def _bare(values: Row) -> Row:
