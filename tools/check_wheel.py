@@ -18,6 +18,7 @@ NEEDS_PYCUDA = {
 }
 NEEDS_TORCH = "tilewright.tuner.pytorch."
 NEEDS_AUTHLIB = {"tilewright.service.api.openid"}
+NEEDS_HELION = {"tilewright.tuner.autotune.helion"}
 SCRIPTS = {"tilewright.migrations.env"}  # run by Alembic: importing it migrates
 
 
@@ -56,6 +57,7 @@ def imports(name: str) -> bool:
         needs = {
             "pycuda": name in NEEDS_PYCUDA,
             "authlib": name in NEEDS_AUTHLIB,
+            "helion": name in NEEDS_HELION,
             "torch": name.startswith(NEEDS_TORCH),
         }
         if needs.get(package):
