@@ -111,8 +111,8 @@ class Search:
         del self._find  # it may keep the first call's arrays
         try:
             find()
-        except (TunerError, KernelError) as error:
-            self._error = error
+        except Exception as error:  # noqa: BLE001 - what is not ours is raised again where it is decided
+            self._error = error if isinstance(error, TunerError | KernelError) else None
 
 
 class _Held(threading.local):

@@ -253,6 +253,14 @@ def test_what_cannot_be_found_stays_pytorchs_and_says_why():
     assert decided == [([3], reason)]
 
 
+def test_what_is_no_error_of_ours_is_left_to_the_decision():
+    finding, decided = Finding(ZeroDivisionError()), []
+    search = searched(finding, decided)
+    finding.found.set()
+    assert ended(search, [3]) == ("ours", [3])
+    assert decided == [([3], None)]
+
+
 def test_who_may_not_take_turns_waits_for_the_search(monkeypatch):
     monkeypatch.setattr(turns, "may_take_turns", lambda: False)
     finding, decided = Finding(), []
