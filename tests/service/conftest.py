@@ -94,6 +94,16 @@ def computing(client: Caller) -> Iterator[MissingAnswers]:
 
 
 @pytest.fixture
+def keys_required(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody is served without a key."""
+    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
+    settings.cache_clear()
+    yield
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+@pytest.fixture
 def private_allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Webhooks may go to private addresses, and without TLS."""
     monkeypatch.setenv("TILEWRIGHT_WEBHOOK_PRIVATE_ADDRESSES", "true")

@@ -117,6 +117,7 @@ BODIES: Mapping[str, Any] = {
         "seen": "Wrong.",
     },
     "retract_result": {"reason": "Wrong beyond the bound."},
+    "store_helion_entry": {"data": '{"config": "{}", "key": {"type": "LooseAutotuneCacheKey", "fields": {}}}'},
     "create_schedule": SCHEDULE | {"name": "weekly"},
     "change_schedule": SCHEDULE,
     "edit_schedule": SCHEDULE,

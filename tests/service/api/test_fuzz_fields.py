@@ -100,8 +100,10 @@ def seeded(api_database: str, api_engine: Engine, registered_kernels: object) ->
         made = caller.post(template, json=BODIES[name] | {"name": names[name]})
         assert made.status_code == 201, made.text
         path |= {"schedule_id": made.json()["id"]} if name == "create_schedule" else {}
+    entry = caller.request("PUT", f"/v1/helion/entries/{'1' * 64}", json=BODIES["store_helion_entry"])
+    assert entry.status_code == 200, entry.text
     path |= {"claim_id": caller.post("/v1/claims", json=BODIES["report_claim"]).json()["id"]}
-    path |= {"kernel": "gemm", "uuid": "GPU-nvidia-h200"}
+    path |= {"kernel": "gemm", "uuid": "GPU-nvidia-h200", "key": "1" * 64}
     path |= dict.fromkeys(("delivery_id", "session_id"), "01939f2e-6c9a-7cc1-8f2a-3d0f5f0a9b11") | {"note_id": 1}
     watch.start()
     yield Seeded(caller, api_engine, path, exported)

@@ -10,7 +10,6 @@ from factories import CPU, SHAPE, Rows
 
 from tilewright.service.operations.exchange import helion
 from tilewright.service.operations.transaction import transaction
-from tilewright.service.settings import settings
 
 ONE, OTHER = "1" * 64, "2" * 64
 DATA = json.dumps({"config": json.dumps({"block_sizes": [64]}), "key": {"type": "LooseAutotuneCacheKey", "fields": {}}})
@@ -61,10 +60,9 @@ def test_what_helion_could_not_read_is_refused(client, name, data):
     assert listed(client) == []
 
 
+@pytest.mark.usefixtures("keys_required")
 def test_readers_read_tuners_store_and_each_loses_the_oldest_of_its_own(client, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
     monkeypatch.setattr(helion, "MOST_ENTRIES", 2)
-    settings.cache_clear()
     caller = Caller(new_app())
     reader, first, second = key("reader"), key("first", scope="tune"), key("second", scope="tune")
     assert caller.request("PUT", f"{PATH}/{ONE}", json={"data": DATA}, **bearer(reader)).status_code == 403

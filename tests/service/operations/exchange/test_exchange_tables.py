@@ -89,7 +89,7 @@ def test_a_table_of_other_sources_is_left_aside_with_one_warning(text, tmp_path)
 
 
 @pytest.fixture
-def exported(configured) -> dict:
+def table_document(configured) -> dict:
     """What an installation with one table exports; afterwards it has none."""
     with transaction() as session:
         Rows(session).table(SHAPE, SPANS, TIMES, library_ms={1: 2.0, 64: 2.0})
@@ -103,13 +103,13 @@ def imported(document, **of):
     return import_document(json.dumps(document).encode(), ImportOptions(origin="lab-7"), **of)
 
 
-def test_an_exported_table_is_imported_once_and_answers_behind_what_was_tuned_here(exported):
-    assert [table["shape"] for table in exported["tables"]] == [SHAPE]
-    assert [model["slug"] for model in exported["device_models"]] == [H200.slug]
-    assert imported(exported, dry_run=True).tables == 1
+def test_an_exported_table_is_imported_once_and_answers_behind_what_was_tuned_here(table_document):
+    assert [table["shape"] for table in table_document["tables"]] == [SHAPE]
+    assert [model["slug"] for model in table_document["device_models"]] == [H200.slug]
+    assert imported(table_document, dry_run=True).tables == 1
     with transaction() as session:
         assert session.scalar(select(func.count()).select_from(models.FamilyTable)) == 0
-    assert (imported(exported).tables, imported(exported).reasons) == (1, {"already-here": 1})
+    assert (imported(table_document).tables, imported(table_document).reasons) == (1, {"already-here": 1})
     with transaction() as session:
         foreign = find_table(session, GEMM, FAMILY, H200.slug)
         assert (foreign.environment.origin, foreign.job_id, foreign.library) == ("lab-7", None, "cuBLAS 13.0")
@@ -142,24 +142,24 @@ def test_an_exported_table_is_imported_once_and_answers_behind_what_was_tuned_he
         ({"measured.0.best_ms": 1e-7}, "impossible-time"),
     ],
 )
-def test_a_table_that_cannot_be_right_is_left_out(exported, change, reason):
-    (table,) = exported["tables"]
+def test_a_table_that_cannot_be_right_is_left_out(table_document, change, reason):
+    (table,) = table_document["tables"]
     for path, value in change.items():
         *places, name = path.split(".")
         part = table
         for place in places:
             part = part[int(place) if place.isdigit() else place]
         part[name] = value
-    report = imported(exported)
+    report = imported(table_document)
     assert (report.tables, dict(report.reasons)) == (0, {reason: 1})
     assert report.rows[0].pointer == "/tables/0"
 
 
 @pytest.mark.parametrize("change", [{"ranges": []}, {"made_at": "yesterday"}, {"more": 1}, {"trials": -1}])
-def test_what_is_no_table_is_refused_with_its_place(exported, change):
-    exported["tables"][0] |= change
+def test_what_is_no_table_is_refused_with_its_place(table_document, change):
+    table_document["tables"][0] |= change
     with pytest.raises(InvalidRequestError, match=r"^tables\.0\."):
-        imported(exported)
+        imported(table_document)
 
 
 def unlisted(document: Any) -> Any:
