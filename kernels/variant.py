@@ -104,6 +104,11 @@ def always(_values: Values, _problem: Problem) -> bool:
     return True
 
 
+def rows_at_launch(problem: Problem) -> bool:
+    """Whether m comes with the launch: for a variant that computes each row by itself."""
+    return problem.at_launch == "m"
+
+
 def no_constexprs(_values: Values, _problem: Problem) -> Mapping[str, object]:
     """None: a variant whose function has parameters and sizes alone."""
     return {}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.gemv.reference import gemv_reference, terms
-from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart, takes_rows
+from tilewright.kernels.gemv.wide_spaces import COLUMNS, SPLIT, rows_lie_apart
 from tilewright.kernels.kernel import Kernel, Launch, Option, Scalar, Tensor, Variant
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.reference import ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, rows_at_launch
 
 
 def rows_to_blocks(p: Problem, rows_per_block: int, threads: int) -> Launch:
@@ -61,7 +61,7 @@ NAIVE = Variant(
     source="naive.cu",
     launch=launch_naive,
     parameters=(powers_of_two("BLOCK", 32, 1024, default=128, doc="rows, and threads, of a block"),),
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -80,7 +80,7 @@ WARP = Variant(
         Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(32, 1, c, p)),
     ),
     supports=rows_lie_apart,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -96,7 +96,7 @@ BLOCK = Variant(
     constraints=(Constraint(COLUMNS_LAST, lambda c, p, _d: columns_last(c.BLOCK, 1, c, p)),),
     static_shared_bytes=lambda c, p: c.BLOCK // 32 * p.sum_bytes,
     supports=rows_lie_apart,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -118,7 +118,7 @@ VECTORIZED = Variant(
     ),
     static_shared_bytes=lambda c, p: c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * p.sum_bytes,
     supports=rows_lie_apart,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
 )
 
 

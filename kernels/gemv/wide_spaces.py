@@ -7,7 +7,7 @@ import math
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
-from tilewright.kernels.variant import SHARED_COUNTER_BYTES, always
+from tilewright.kernels.variant import SHARED_COUNTER_BYTES, always, rows_at_launch
 
 WARP = 32
 SMALLEST_SPLIT_BLOCK, SMALLEST_COLUMNS_BLOCK = 4 * WARP, 2 * WARP
@@ -22,11 +22,6 @@ BLOCKS_PER_MULTIPROCESSOR = 32  # more than can be resident: the hardware levels
 def rows_lie_apart(p: Problem) -> bool:
     """Whether op(A) is stored row after row: as it is, and also where it has one row or one column."""
     return not p.options["trans_a"] or (p.shape["m"] == 1 and not p.at_launch) or p.shape["n"] == 1
-
-
-def takes_rows(p: Problem) -> bool:
-    """Whether m comes with the launch; where A is transposed it is the distance of its rows too."""
-    return p.at_launch == "m"
 
 
 def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
@@ -165,7 +160,7 @@ SPLIT = Variant(
     static_shared_bytes=split_shared_bytes,
     workspace_bytes=split_workspace_bytes,
     supports=rows_lie_apart,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_sound_at_launch=is_sound_at_launch,
 )
 
@@ -264,7 +259,7 @@ COLUMNS = Variant(
     static_shared_bytes=columns_shared_bytes,
     workspace_bytes=columns_workspace_bytes,
     supports=lambda p: bool(p.options["trans_a"]),
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_sound_at_launch=columns_are_sound_at_launch,
     is_batch_invariant=always,
 )

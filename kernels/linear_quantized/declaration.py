@@ -14,14 +14,13 @@ from tilewright.kernels.linear_quantized.reference import (
     linear_quantized_reference,
     random_weights,
     scales_shape,
-    takes_rows,
     weights_shape,
 )
 from tilewright.kernels.linear_quantized.streamed_sm90_space import STREAMED_SM90
 from tilewright.kernels.linear_quantized.streamed_space import STREAMED
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice, powers_of_two
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, rows_at_launch
 
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8  # of W and of X, in a product of a warp
 MOST_HELD = 160  # registers for sums and weights under way; with addresses and X they suffice for 255
@@ -86,7 +85,7 @@ ROWS = Variant(
         Constraint("every thread and load in flight has weights", threads_have_loads),
     ),
     static_shared_bytes=lambda c, _p: 4 * c.ROWS_PER_BLOCK * c.WARPS_PER_ROW * c.COLUMNS,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -140,7 +139,7 @@ TENSOR = Variant(
     ),
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
-from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros, takes_rows
+from tilewright.kernels.linear_quantized.reference import GROUP, bits, groups, has_zeros
 from tilewright.kernels.linear_quantized.streamed_space import CLUSTERS_FROM, shares_are_even, steps
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Values, choice
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, rows_at_launch
 
 FRAGMENT_ROWS, COLUMNS = 16, 2  # rows of W in an instruction; groups of 8 rows of X
 FEWEST_ROWS, MOST_ROWS = 9, 16  # of X: with fewer `streamed` is faster
@@ -127,7 +127,7 @@ HELD = Variant(
     min_compute_capability=CLUSTERS_FROM,
     requires=frozenset({"ptx"}),
     supports=lambda p: bits(p) == 4 and (bool(p.at_launch) or FEWEST_ROWS <= p.shape["m"] <= MOST_ROWS),
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
     has_room=has_room,
     start=start,

@@ -21,11 +21,6 @@ MIDDLE = 8
 """The zero point of weights of 4 bits that have none of their own."""
 
 
-def takes_rows(p: Problem) -> bool:
-    """Whether m comes with the launch."""
-    return p.at_launch == "m"
-
-
 def bits(p: Problem) -> int:
     """Bits of a weight."""
     return 8 if p.options["weights"] == "int8" else 4

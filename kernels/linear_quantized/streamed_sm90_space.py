@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tilewright.kernels.gemm.tensor_half_sm90_space import ALIGNMENT, LINE_BYTES, MULTIPROCESSOR_BYTES, OTHER_BYTES
 from tilewright.kernels.kernel import Launch, TensorMap, ceil_div
-from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS, bits, groups, has_zeros, takes_rows
+from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS, bits, groups, has_zeros
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, choice
-from tilewright.kernels.variant import always, hopper_variant
+from tilewright.kernels.variant import always, hopper_variant, rows_at_launch
 
 BLOCK_ROWS, WARPGROUP = 64, 128  # rows of W in a product, threads that make one
 MOST_COLUMNS = 64
@@ -161,7 +161,7 @@ STREAMED_SM90 = hopper_variant(
     static_shared_bytes=static_shared_bytes,
     tensor_maps=tensor_maps,
     supports=lambda p: bool(p.at_launch) or p.shape["m"] >= FEWEST_ROWS,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
     start=start,
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tilewright.kernels.kernel import Launch, Variant, ceil_div
-from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS, bits, groups, has_zeros, takes_rows
+from tilewright.kernels.linear_quantized.reference import GROUP, MOST_ROWS, bits, groups, has_zeros
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, Values, choice
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, rows_at_launch
 
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8  # of W and of X, in a product of a warp
 MOST_PARTS = 16  # of k, which are added up at once
@@ -176,7 +176,7 @@ STREAMED = Variant(
         Constraint("registers suffice by estimate", registers_suffice),
         Constraint("blocks share the device evenly", blocks_are_even, is_thrift=True),
     ),
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
     min_compute_capability=(8, 0),
     requires=frozenset({"ptx"}),

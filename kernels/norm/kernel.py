@@ -10,7 +10,7 @@ from tilewright.kernels.kernel import Kernel, Launch, Scalar, Tensor, Variant, s
 from tilewright.kernels.norm.reference import norm_inputs, norm_reference
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Constraint, Values, powers_of_two
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, rows_at_launch
 
 EPS = 1e-5
 """The epsilon of tuning, and of a launch that names none: PyTorch's default for layer_norm."""
@@ -106,11 +106,6 @@ def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
     return c.BLOCK == WARP or p.shape["n"] > c.BLOCK * c.VECTOR_WIDTH // 2
 
 
-def takes_rows(p: Problem) -> bool:
-    """Whether m comes with the launch: each row is computed by itself."""
-    return p.at_launch == "m"
-
-
 VECTOR_FITS = Constraint("rows divide into vectors of at most 16 bytes", vector_fits)
 VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one access to memory")
 
@@ -137,7 +132,7 @@ HELD = Variant(
     # Two sums a warp, of which only layer_norm needs the first, and a team of a warp none.
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * -(-threads_held(c) // WARP),
     supports=lambda p: p.shape["n"] <= 1024 * HELD_ELEMENTS,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -149,6 +144,6 @@ WALK = Variant(
     parameters=(powers_of_two("BLOCK", WARP, 1024, default=256, doc="threads of a block"), VECTOR_WIDTH),
     constraints=(VECTOR_FITS, Constraint("every thread has columns", columns_last)),
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * (c.BLOCK // WARP),
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from tilewright.kernels.dtypes import HALF
 from tilewright.kernels.kernel import Kernel, Launch, Tensor, Variant
+from tilewright.kernels.norm.kernel import VECTOR_FITS, VECTOR_WIDTH
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.softmax.reference import softmax_reference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
-from tilewright.kernels.variant import always
+from tilewright.kernels.variant import always, rows_at_launch
 
 HELD_ELEMENTS = 32  # of a row, by one lane: in float64 they take 64 registers
 OTHER_REGISTERS = 32  # addresses, indices, largest and sum beside the numbers held; sm_90, NVRTC 13.0: 16 to 30
-VECTOR_BYTES = 16  # the widest access of one thread to memory (CUDA C++ Programming Guide, "Device Memory Accesses")
 
 
 def rows_of_block(c: Values) -> int:
@@ -52,11 +52,6 @@ def shared_bytes_block(c: Values, p: Problem) -> int:
     return 2 * (c.BLOCK // 32) * p.sum_bytes
 
 
-def vector_fits(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether rows divide into vectors no wider than an access."""
-    return p.shape["n"] % c.VECTOR_WIDTH == 0 and c.VECTOR_WIDTH * p.item_bytes <= VECTOR_BYTES
-
-
 def threads_hold(c: Values, p: Problem, d: Limits) -> bool:
     """Whether a thread's part of a row fits its registers, by estimate, and half the threads do not get it at once."""
     step = c.THREADS_PER_ROW * c.VECTOR_WIDTH
@@ -89,13 +84,6 @@ def columns_last(c: Values, p: Problem, _d: Limits) -> bool:
     return (c.BLOCK == 32 or step // 2 < n) and (c.UNROLL == 1 or step * c.UNROLL // 2 < n)
 
 
-def takes_rows(p: Problem) -> bool:
-    """Whether m comes with the launch: each row is computed by itself."""
-    return p.at_launch == "m"
-
-
-VECTOR_FITS = Constraint("rows divide into vectors of at most 16 bytes", vector_fits)
-VECTOR_WIDTH = powers_of_two("VECTOR_WIDTH", 1, 8, default=4, doc="elements in one access to memory")
 BLOCK_PARAMETERS = (
     powers_of_two("BLOCK", 32, 1024, default=256, doc="threads of a block"),
     VECTOR_WIDTH,
@@ -120,7 +108,7 @@ WARP = Variant(
         Constraint("no block of half as many warps covers the rows", rows_exist, is_thrift=True),
     ),
     supports=lambda p: p.shape["n"] <= 32 * HELD_ELEMENTS,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -145,7 +133,7 @@ HELD = Variant(
     ),
     static_shared_bytes=lambda c, p: 2 * p.sum_bytes * threads_held(c) // 32,
     supports=lambda p: 32 * HELD_ELEMENTS < p.shape["n"] <= 1024 * HELD_ELEMENTS,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -157,7 +145,7 @@ BLOCK = Variant(
     parameters=BLOCK_PARAMETERS,
     constraints=BLOCK_CONSTRAINTS,
     static_shared_bytes=shared_bytes_block,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
@@ -169,7 +157,7 @@ ONLINE = Variant(
     parameters=BLOCK_PARAMETERS,
     constraints=BLOCK_CONSTRAINTS,
     static_shared_bytes=shared_bytes_block,
-    takes_size=takes_rows,
+    takes_size=rows_at_launch,
     is_batch_invariant=always,
 )
 
