@@ -170,10 +170,12 @@ class Plans:
                 may_search = may_search and outputs[0].is_cuda and may_take_turns()
                 may_search = may_search and not self._may_be_coarser(arguments)
                 with on_device_of(outputs[0]):
-                    if may_search and not self._is_named(result, arguments):
-                        ready = self._search(key, result, arguments)
-                    else:
-                        ready = self._chosen(key, result, outputs, arguments)
+                    found = self._found.pop(key, None) or self._asked_at_once(may_search, result, arguments)
+                    ready = (
+                        self._search(key, result, arguments)
+                        if found is None
+                        else self._chosen(key, found, outputs, arguments)
+                    )
             except (TunerError, KernelError) as reason:
                 self._note(key, arguments, reason)
         if ready is None and self._may_be_coarser(arguments):
@@ -186,8 +188,7 @@ class Plans:
         is_tf32 = self.in_tf32 is not None and may_be_tf32(arguments[0]) and self.in_tf32()
         return is_tf32 and asks_for_more(arguments)
 
-    def _chosen(self, key: Hashable, output: Any, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> Run | None:
-        asked = self._found.pop(key, None) or self._asked(output, arguments)[0]
+    def _chosen(self, key: Hashable, asked: Asked, outputs: Sequence[Tensor], arguments: Sequence[Any]) -> Run | None:
         choice, use, (call, why_not) = asked.choice, asked.first_use, asked.call
         words = f"{choice.configuration} ({choice.match}, from {choice.origin})"
         shown = f"{call}, which was faster than {words}" if call else words
@@ -218,12 +219,15 @@ class Plans:
         verdict = PROCESS.contests.verdict(asked.range)
         return verdict is not None and verdict.is_ours
 
-    def _is_named(self, output: Any, arguments: Sequence[Any]) -> bool:
-        """Whether a bundle, a lock or the application names what this call launches, which every call does then."""
-        if not PROCESS.is_ready or not runtime().has_named:
-            return False
+    def _asked_at_once(self, may_search: bool, output: Any, arguments: Sequence[Any]) -> Asked | None:
+        """What the call asks for; None where a thread may look for it.
+
+        What a bundle, a lock or the application names is launched from the first call on.
+        """
+        if may_search and (not PROCESS.is_ready or not runtime().has_named):
+            return None
         asked, _ = self._asked(output, arguments)
-        return asked.launcher.is_known(asked.problem, asked.device)
+        return asked if not may_search or asked.launcher.is_known(asked.problem, asked.device) else None
 
     def _search(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> Search:
         self._keep(key, arguments, "not_found_yet", "PyTorch's own call, until a configuration is found")
