@@ -38,7 +38,7 @@ CLOSE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.complex64: 1e-4, torch.
 LEAST_OURS = 0.6
 """The share of contiguous samples of the dtypes that kernels have, which kernels of ours must have computed."""
 
-# For each entry PyTorch searches the call stack for a unittest method, which takes seconds; there is none here.
+# PyTorch searches the call stack for a unittest method, for each entry: seconds for nothing, as no unittest runs here.
 common_utils.extract_test_fn = opinfo.core.extract_test_fn = lambda: None
 
 

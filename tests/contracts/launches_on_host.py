@@ -58,7 +58,7 @@ SANITIZING = pytest.mark.timeout(400)
 
 
 def needs_compiler() -> str:
-    """The compiler's name; skips the test where there is none."""
+    """The name of the host's compiler; a test is skipped on a machine that has none."""
     try:
         return find_compiler().name
     except NoCompilerError:

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from library_products import CASES, TOLERANCE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.tuner.library.choice import CudaLibrary
@@ -20,18 +21,6 @@ GEMM, LINEAR = catalogue().get("gemm"), catalogue().get("linear")
 LONGEST_S = 60
 KERNELS = {"gemm": GEMM, "linear": LINEAR}
 SHAPE = {"m": 136, "n": 520, "k": 1032}
-CASES = [
-    (kernel, dtype, options)
-    for dtype in ("float32", "bfloat16", "float16")
-    for kernel, options in (
-        ("gemm", {}),
-        ("gemm", {"beta_zero": False}),
-        ("gemm", {"trans_b": True}),
-        ("linear", {"activation": "none"}),
-        ("linear", {"activation": "relu"}),
-    )
-]
-TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}
 
 
 @pytest.fixture(autouse=True)

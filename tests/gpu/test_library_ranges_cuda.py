@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from library_products import CASES, TOLERANCE
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
@@ -21,18 +22,6 @@ pytestmark = pytest.mark.gpu
 
 N, K, MIDDLE, HIGH = 520, 1032, 64, 4096
 SIZES = (1, MIDDLE, MIDDLE + 1, 300, HIGH, HIGH + 77)
-CASES = [
-    (kernel, dtype, options)
-    for dtype in ("float32", "bfloat16", "float16")
-    for kernel, options in (
-        ("gemm", {}),
-        ("gemm", {"beta_zero": False}),
-        ("gemm", {"trans_b": True}),
-        ("linear", {"activation": "none"}),
-        ("linear", {"activation": "relu"}),
-    )
-]
-TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}
 
 
 @pytest.fixture(autouse=True)

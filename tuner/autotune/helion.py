@@ -1,4 +1,4 @@
-"""What Helion's own search has found, kept in the service, or in a folder where there is none.
+"""Helion's remote cache: the service keeps the configurations that Helion has found, or a folder if no service runs.
 
 Nothing here measures or verifies it: it is a configuration that Helion chose, and no result of a kernel of ours.
 """

@@ -43,7 +43,7 @@ def get_helion_entry(key: EntryKey) -> HelionEntryAnswer:
 
 @router.put("/{key}", operation_id="store_helion_entry", responses=refuses(INVALID, UNAVAILABLE))
 def store_helion_entry(key: EntryKey, request: HelionEntryRequest) -> HelionEntryAnswer:
-    """Store what Helion has found, in place of what was there. It becomes no result and no answer for a kernel.
+    """Store what Helion has found; it replaces the key's earlier entry. No kernel is ever answered from it.
 
     A key's name may have 2000 entries; then its oldest go.
     """

@@ -53,7 +53,7 @@ def serving(reply, status=200):
 
 @contextmanager
 def warned():
-    """The categories and texts of what is warned of meanwhile."""
+    """Collects category and text of each warning that the block gives."""
     said = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
