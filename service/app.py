@@ -26,7 +26,6 @@ from tilewright.service.api.request_record import RequestRecord
 from tilewright.service.api.routes import (
     attention,
     best,
-    browser_session,
     claims,
     comparisons,
     demand,
@@ -36,9 +35,6 @@ from tilewright.service.api.routes import (
     helion,
     jobs,
     kernels,
-    keys,
-    openid_sign_in,
-    projects,
     results,
     schedules,
     studies,
@@ -48,6 +44,7 @@ from tilewright.service.api.routes import (
 from tilewright.service.api.routes import (
     metrics as metrics_page,
 )
+from tilewright.service.api.routes.access import browser_session, keys, openid_sign_in, projects
 from tilewright.service.dashboard.error_pages import ErrorPages
 from tilewright.service.dashboard.packed_files import BuiltFiles, PackedFiles
 from tilewright.service.dashboard.rendering import prepare_pages

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from tilewright.service.api import refusals
 from tilewright.service.api.middleware.access import address_of, lock_of
-from tilewright.service.api.routes.browser_session import give_session
+from tilewright.service.api.routes.access.browser_session import give_session
 from tilewright.service.errors import NotFoundError, TooManyRequestsError
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.access.sessions import SignInProblem
