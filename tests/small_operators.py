@@ -27,6 +27,9 @@ class Small(dict[Problem, Configuration]):
     def __contains__(self, problem):
         return problem.kernel in self._by_kernel
 
+    def __len__(self):
+        return len(self._by_kernel)
+
     def __missing__(self, problem):
         return self._by_kernel[problem.kernel]
 

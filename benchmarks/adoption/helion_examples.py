@@ -1,6 +1,6 @@
 """Helion's own examples through `tilewright.helion.RemoteCache`: searched for by one process, found by a second.
 
-    python benchmarks/adoption/helion_examples.py EXAMPLES [--seconds 60] [--limit 500] [--out helion.json]
+    python benchmarks/adoption/helion_examples.py EXAMPLES [--seconds 60] [--limit 500] [--at-once 1] [--out FILE]
 
 Needs a GPU, PyTorch, Triton and Helion; EXAMPLES is the folder of that name in Helion's repository. Each process has
 empty caches of Helion's own and of Triton's, so that only what our back end kept can be found. Without TILEWRIGHT_URL
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def main() -> None:
     parser.add_argument("examples", type=Path)
     parser.add_argument("--seconds", type=float, default=60, help="of a search")
     parser.add_argument("--limit", type=float, default=500, help="seconds of all")
+    parser.add_argument("--at-once", type=int, default=1, help="examples that are searched beside each other")
     parser.add_argument("--out", type=Path, default=Path("helion.json"))
     parser.add_argument("--launch", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -133,14 +135,19 @@ def main() -> None:
         "store": "a service" if os.environ.get("TILEWRIGHT_URL") else "a folder",
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    for name in KERNELS:
+
+    def row(name: str) -> Row:
         left_s = until - time.monotonic()
         limit_s = min(left_s, 4 * arguments.seconds)
-        rows.append(tried(name, arguments.examples, arguments.seconds, limit_s) if left_s > 0 else {"example": name})
-        print(json.dumps(rows[-1]), flush=True)
-        found = sum(row.get("second", {}).get("found") == 1 and not row["second"]["searches"] for row in rows)
-        document = head | {"found_without_search": found, "rows": rows}
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+        return tried(name, arguments.examples, arguments.seconds, limit_s) if left_s > 0 else {"example": name}
+
+    with ThreadPoolExecutor(arguments.at_once) as examples:
+        for made in as_completed([examples.submit(row, name) for name in KERNELS]):
+            rows.append(made.result())
+            print(json.dumps(rows[-1]), flush=True)
+            found = sum(row.get("second", {}).get("found") == 1 and not row["second"]["searches"] for row in rows)
+            document = head | {"found_without_search": found, "rows": rows}
+            arguments.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":
