@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import recorded_pages
 from hypothesis import given
 from hypothesis import strategies as st
 from made_ladder import SIZES, made_report, time_of
@@ -84,6 +85,13 @@ def test_markdown_has_the_cells_of_the_page_but_for_every_size(made, seen):
     in_markdown = [cell.strip() for line in lines for cell in line]
     on_page = [cell for table in seen.tables[:-1] for row in table for cell in row]
     assert in_markdown == on_page
+
+
+def test_pages_are_those_of_the_record():
+    made = recorded_pages.pages()
+    assert sorted(made) == sorted(path.name for path in recorded_pages.RECORD.iterdir())
+    for name, text in made.items():
+        assert text == (recorded_pages.RECORD / name).read_text(encoding="utf-8"), "meant? python -m recorded_pages"
 
 
 def test_numbers_of_a_row_are_where_their_columns_say(made):
