@@ -40,6 +40,7 @@ _WORDS = {
     "description",
     "title",
     "help",
+    "examples",
     "name",
     "frozen",
     "slots",
