@@ -44,12 +44,16 @@ MOST_TESTS_S = 90.0
 FIRST = "tests/service/operations/test_transactions_of_operations.py"
 """Makes the databases' template, which all later runs share, before anything is changed."""
 
+ANSWERS = "tests/service/test_recorded_answers.py"
 OF_TOPS = {
     "service/": "tests/test_generated_references.py",
+    "service/operations/": ANSWERS,
+    "service/api/": ANSWERS,
+    "service/dashboard/": ANSWERS,
     "service/store/models/": "tests/service/store/test_schema.py::test_models_make_the_tables_of_the_revisions",
     "kernels/": "tests/kernels/test_space.py::test_spaces_launches_and_layouts_are_those_of_the_record",
 }
-"""What holds for all of a package: its generated pages, its tables, and the record of its spaces."""
+"""What holds for all of a package: its generated pages, its tables, and the records of its answers and spaces."""
 
 
 @cache

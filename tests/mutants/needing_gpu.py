@@ -11,7 +11,7 @@ LIBRARY = "libcu"
 
 
 def needing_gpu(texts: Mapping[str, str]) -> set[str]:
-    """The paths of modules that import one of the packages or open a library of CUDA, and of what only such ones import.
+    """The paths of modules that import a package or open a library of CUDA, and of what only such modules import.
 
     `texts` are modules and tests by path. Folders and modules named `pytorch` or `cuda` need a GPU as a whole.
     """
