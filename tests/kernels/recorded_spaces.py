@@ -68,8 +68,9 @@ OTHER_DEVICES = DEVICES | {
 
 
 def started(kernel: Kernel, posed: dict[str, Any]) -> dict[str, str]:
-    """A sum over the variants that a device takes the problem with, and their starts."""
-    problem, found = kernel.problem(posed["shape"], posed["dtype"], posed["options"]), {}
+    """A sum over the problem's sizes and layouts, and one over the variants that a device takes it with, and starts."""
+    problem = kernel.problem(posed["shape"], posed["dtype"], posed["options"])
+    found = {"problem": problem_said(kernel, problem)}
     for device, limits in OTHER_DEVICES.items():
         usable = [one for one in kernel.variants if one.runs_on(limits) and one.admits(problem, limits)]
         found[device] = checksum([(one.name, told(one.space().start_for, problem, limits)) for one in usable])
@@ -79,13 +80,18 @@ def started(kernel: Kernel, posed: dict[str, Any]) -> dict[str, str]:
 def said(kernel: Kernel, posed: dict[str, Any]) -> dict[str, Any]:
     """A sum over the problem's sizes and layouts, and of each device's variants what the space says."""
     problem = kernel.problem(posed["shape"], posed["dtype"], posed["options"])
-    sizes = [kernel.estimated_flops(problem), kernel.estimated_bytes(problem), kernel.memory_bytes(problem)]
-    layouts = [(tensor.name, tensor.layout(problem), tensor.dtype_for(problem)) for tensor in kernel.tensors]
-    found: dict[str, Any] = {"problem": checksum([problem.canonical, sizes, layouts])}
+    found: dict[str, Any] = {"problem": problem_said(kernel, problem)}
     for device, limits in DEVICES.items():
         admitted = [one for one in kernel.variants if one.runs_on(limits) and one.admits(problem, limits)]
         found[device] = {one.name: space_said(kernel, one, problem, limits) for one in admitted}
     return found
+
+
+def problem_said(kernel: Kernel, problem: Problem) -> str:
+    """A sum over its sizes and layouts."""
+    sizes = [kernel.estimated_flops(problem), kernel.estimated_bytes(problem), kernel.memory_bytes(problem)]
+    layouts = [(tensor.name, tensor.layout(problem), tensor.dtype_for(problem)) for tensor in kernel.tensors]
+    return checksum([problem.canonical, sizes, layouts])
 
 
 def space_said(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits) -> str:
