@@ -1,4 +1,4 @@
-"""What a filled service answers, as tests/data/answers.json has it: a checksum of every list, document and page.
+"""What a filled service answers, as tests/data/answers.json has it: a checksum of lists, documents, pages and commands.
 
     RECORD_ANSWERS=1 python -m pytest tests/service/test_recorded_answers.py --basetemp FOLDER
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import three_models
 from caller import Caller
-from factories import H200, NEW, OLD, SHAPE, TILED_32, Rows, tune_four
+from factories import H100, H200, NEW, OLD, SHAPE, TILED_32, Rows, tune_four
 from sqlalchemy import func, update
 
 from tilewright.service.store import models
@@ -85,8 +85,29 @@ PAGES = (
     "webhooks/ci",
     "schedules/1/edit",
     *(f"studies/{number}" for number in (1, 9)),
-    *(f"studies/{number}/columns" for number in (1, 9)),
+    "studies/9/columns?variant=tiled",
     "studies/9/trials/0",
+)
+
+COMMANDS = (
+    "attention",
+    "attention list --kind stale --limit 3",
+    "best gemm --shape m=1000,n=1000,k=1000 --device-model nvidia-h200",
+    "best gemm --shape m=7,n=4096,k=4096 --device-model nvidia-h100",
+    "claims",
+    "demand",
+    "demand list --kernel gemm --limit 1",
+    "jobs",
+    "jobs list --state failed --limit 2",
+    "keys",
+    "projects",
+    "results",
+    "results list --stale --kernel gemm --limit 9",
+    "results list --retracted",
+    "schedules",
+    "schedules show 1",
+    "webhooks",
+    "webhooks deliveries ci",
 )
 
 
@@ -98,6 +119,8 @@ def fill(rows: Rows) -> None:
     rows.best(SHAPE | {"n": 7}, 0.25, dtype="float64", options={"trans_b": True}, configuration=TILED_32)
     rows.best(SHAPE | {"n": 9}, 0.5, environment=OLD)
     rows.best(SHAPE | {"n": 9}, 0.7, environment=NEW, library_ms=0.2)
+    study, problem, device = rows.study({"m": 5, "n": 6, "k": 7}, model=H100)
+    rows.job(problem, device, study, models.JobState.FAILED).error = "the worker died"
     rows.device(H200, NEW, "GPU-second").drain_requested_at = func.now()
     best = models.BestConfiguration
     aged = func.now() - (three_models.BEGAN + timedelta(days=20) - best.verified_at)  # as old next year as now
@@ -125,8 +148,8 @@ def ask(client: Caller) -> None:
         assert response.is_success, (path, response.text)
 
 
-def answers(client: Caller) -> Iterator[tuple[str, str]]:
-    """Addresses with what they answer, without moments and ids that differ from run to run."""
+def answers(client: Caller, run: Callable[[Sequence[str]], str]) -> Iterator[tuple[str, str]]:
+    """Addresses and commands with what they answer, without moments and ids that differ from run to run."""
     ids: dict[str, str] = {}
 
     def plain(text: str) -> str:
@@ -137,6 +160,8 @@ def answers(client: Caller) -> Iterator[tuple[str, str]]:
         yield path, plain(client.get(f"/v1/{path}").text)
     for path in PAGES:
         yield f"/{path}", plain(client.get(f"/{path}").text.partition('<main id="main">')[2])
+    for command in COMMANDS:
+        yield command, plain(run(command.split()))
 
 
 def checksum(text: str) -> str:
@@ -146,6 +171,6 @@ def checksum(text: str) -> str:
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OF_THIS_RUN = re.compile(
-    r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?|<time[^>]*>[^<]*"
+    r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?|<time[^>]*>[^<]*|\d+ (s|min) ago|--cursor \S+"
     r"""|"(next_cursor|request_id)":"[^"]+"|tw_[\w-]{6}"""
 )
