@@ -49,6 +49,7 @@ OF_TOPS = {
     "service/": "tests/test_generated_references.py",
     "service/operations/": ANSWERS,
     "service/api/": ANSWERS,
+    "service/cli/": ANSWERS,
     "service/dashboard/": ANSWERS,
     "service/store/models/": "tests/service/store/test_schema.py::test_models_make_the_tables_of_the_revisions",
     "kernels/": "tests/kernels/test_space.py",
