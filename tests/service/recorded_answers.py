@@ -15,7 +15,7 @@ from pathlib import Path
 
 import three_models
 from caller import Caller
-from factories import H100, H200, NEW, OLD, SHAPE, TILED_32, Rows, tune_four
+from factories import H100, H200, NEW, OLD, SHAPE, TILED_16, TILED_32, Rows, tune_four
 from sqlalchemy import func, update
 
 from tilewright.service.store import models
@@ -41,6 +41,8 @@ LISTS = (
     "keys",
     "kernels/gemm/compare?a=nvidia-h200&b=nvidia-h100&limit=9",
     "kernels/gemm/history?shape=m=256,n=100,k=784",
+    "kernels/gemm/matrix?family=n=4096,k=4096",
+    "kernels/gemm/table?device_model=nvidia-h200&shape=m=1..8192,n=4096,k=4096",
     "kernels/gemm/matrix?limit=7",
     "kernels/gemm/matrix?status=stale&order=ratio",
     "kernels/gemm/matrix?device_model=cpu:test&shape=m=512",
@@ -87,6 +89,7 @@ PAGES = (
     *(f"studies/{number}" for number in (1, 9)),
     "studies/9/columns?variant=tiled",
     "studies/9/trials/0",
+    "tables/1",
 )
 
 COMMANDS = (
@@ -106,6 +109,7 @@ COMMANDS = (
     "results list --retracted",
     "schedules",
     "schedules show 1",
+    "tables show gemm --shape m=1..8192,n=4096,k=4096 --device-model nvidia-h200 --from service",
     "webhooks",
     "webhooks deliveries ci",
 )
@@ -119,6 +123,10 @@ def fill(rows: Rows) -> None:
     rows.best(SHAPE | {"n": 7}, 0.25, dtype="float64", options={"trans_b": True}, configuration=TILED_32)
     rows.best(SHAPE | {"n": 9}, 0.5, environment=OLD)
     rows.best(SHAPE | {"n": 9}, 0.7, environment=NEW, library_ms=0.2)
+    times = {TILED_16: {1: 0.1, 64: 0.2, 512: 0.9}, TILED_32: {512: 0.8, 8192: 9.0}}
+    of_library = {1: 0.3, 64: 0.15, 512: 0.8, 8192: 10.0}
+    spans = [(1, 256, TILED_16), (257, 8192, TILED_32)]
+    rows.table({"m": "1..8192", "n": 4096, "k": 4096}, spans, times, library_ms=of_library)
     study, problem, device = rows.study({"m": 5, "n": 6, "k": 7}, model=H100)
     rows.job(problem, device, study, models.JobState.FAILED).error = "the worker died"
     rows.device(H200, NEW, "GPU-second").drain_requested_at = func.now()
