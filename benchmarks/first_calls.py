@@ -2,8 +2,8 @@
 
 Sizes are drawn by a seed. The first 20 calls of each layer are timed one by one beside PyTorch's, with everything that
 they cost. Then it is called until the choice between ours and PyTorch's is made, and both are timed in turns behind a
-kernel that waits, so that events do not time the host. With --tune each is then searched for so many seconds, and the
-answer timed as well, which may be a call of the library's.
+kernel that waits, so that events do not time the host: ten calls behind one another, and single ones. With --tune each
+is then searched for so many seconds, and the answer timed as well, which may be a call of the library's.
 
     python benchmarks/first_calls.py --count 40 --seed 11 --out benchmarks/results/h200/day_one_models.json
 """
@@ -30,6 +30,8 @@ from tilewright.tuner.pytorch.operators.products import LINEAR
 
 CALLS, ROUNDS, LONGEST_S = 20, 15, 60.0
 SLEEP_CYCLES = 1_000_000  # about half a millisecond
+BATCH, BATCH_MS = 10, 2.0
+"""Calls behind one another that are timed as one, as a model has them, and what these may take in all."""
 SLACK_MS = 0.2
 """What a first call may take beyond twice PyTorch's."""
 
@@ -70,6 +72,7 @@ def measured(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]
         alone = [called_ms(library) for _ in range(CALLS)]
         first = [called_ms(ours) for _ in range(CALLS)]
         row.update(first_calls_ms=sum(first), library_calls_ms=sum(alone), longest_ms=max(first))
+        row["library_longest_ms"] = max(alone)
         row["longest_allowed_ms"] = 2 * statistics.median(alone) + SLACK_MS
     for row, (_, ours, library) in zip(rows, pairs, strict=True):
         row["decision"] = settled(row, ours)
@@ -78,7 +81,7 @@ def measured(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]
     if seconds:
         tune([given for given, *_ in pairs], seconds)
         for row, (_, ours, library) in zip(rows, pairs, strict=True):
-            row["tuned"] = settled(row, ours)
+            row["tuned"], row["known_ms"] = settled(row, ours), known_ms(row)
             row.update({f"tuned_{name}": value for name, value in in_turns(ours, library).items()})
             print(row, flush=True)
     return rows
@@ -113,32 +116,54 @@ def called_ms(call: Call) -> float:
 
 def settled(row: dict[str, Any], ours: Call) -> str:
     """What was decided, after calls behind a kernel that waits."""
-    begun, call = time.perf_counter(), f"({row['m']}, {row['k']}), ({row['n']}, {row['k']})"
+    begun = time.perf_counter()
     while True:
         torch.cuda._sleep(SLEEP_CYCLES)  # noqa: SLF001 - no public call waits on the GPU
         for _ in range(4):
             ours()
         torch.cuda.synchronize()
-        one = next(one for one in tw.status() if one.call.startswith(call) and row["dtype"] in one.call)
+        one = told(row)
         is_open = "takes turns" in one.reason or "until a configuration is found" in one.reason
         if not is_open or time.perf_counter() - begun > LONGEST_S:
             return f"{'ours' if one.is_ours else 'PyTorch'}: {one.reason}"
 
 
+def known_ms(row: dict[str, Any]) -> list[float | None]:
+    """What the search's finals measured of ours and of the library."""
+    one = told(row)
+    return [one.ours_ms, one.pytorch_ms]
+
+
+def told(row: dict[str, Any]) -> Any:
+    """What `status` says of the layer."""
+    call = f"({row['m']}, {row['k']}), ({row['n']}, {row['k']})"
+    return next(one for one in tw.status() if one.call.startswith(call) and row["dtype"] in one.call)
+
+
 def in_turns(ours: Call, library: Call) -> dict[str, float]:
-    """Medians of both, and how many times as fast the layer is as PyTorch's."""
-    times: dict[str, list[float]] = {"settled_ms": [], "torch_ms": []}
+    """Medians of both a call, and how many times as fast the layer is as PyTorch's: in batches, and `single`."""
+    both = {"settled_ms": ours, "torch_ms": library}
+    single = medians(both, 1)
+    count = max(1, min(BATCH, int(BATCH_MS / max(single.values()))))
+    found = medians(both, count) if count > 1 else single
+    ratios = {name: one["torch_ms"] / one["settled_ms"] for name, one in {"ratio": found, "single": single}.items()}
+    return found | ratios
+
+
+def medians(calls: dict[str, Call], count: int) -> dict[str, float]:
+    """Milliseconds a call, of `count` behind one another, in interleaved rounds behind a kernel that waits."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(ROUNDS):
-        for name, call in sorted({"settled_ms": ours, "torch_ms": library}.items(), reverse=number % 2 == 0):
+        for name, call in sorted(calls.items(), reverse=number % 2 == 0):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda._sleep(SLEEP_CYCLES)  # noqa: SLF001 - no public call waits on the GPU
             begin.record()
-            call()
+            for _ in range(count):
+                call()
             end.record()
             torch.cuda.synchronize()
-            times[name].append(begin.elapsed_time(end))
-    medians = {name: statistics.median(of_one) for name, of_one in times.items()}
-    return medians | {"ratio": medians["torch_ms"] / medians["settled_ms"]}
+            times[name].append(begin.elapsed_time(end) / count)
+    return {name: statistics.median(of_one) for name, of_one in times.items()}
 
 
 if __name__ == "__main__":
