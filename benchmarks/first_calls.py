@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import first_layers
 import torch
 from documents.file import now, write
-from predictions.shapes import model_layers
+from first_layers import Layer
 
 import tilewright.torch as tw
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
-from tilewright.tuner.pytorch.operators.products import LINEAR
 
 CALLS, ROUNDS, LONGEST_S = 20, 15, 60.0
 SLEEP_CYCLES = 1_000_000  # about half a millisecond
@@ -43,23 +46,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=16, help="of layers a dtype")
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--kernels", nargs="+", default=["linear"], choices=sorted(first_layers.SIDES))
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="of a search for each layer")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    torch.backends.cudnn.benchmark = True
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"] = folder
-        for dtype in arguments.dtypes:
-            layers = [shape | {"dtype": dtype} for shape in model_layers(arguments.count, arguments.seed)]
+        for kernel, dtype in product(arguments.kernels, arguments.dtypes):
+            drawn = first_layers.shapes(kernel, arguments.count, arguments.seed)
+            layers = [{"kernel": kernel, "shape": shape, "dtype": dtype} for shape in drawn]
             rows += (made := measured(layers, arguments.tune))
             for name in ["ratio", "tuned_ratio"] if arguments.tune else ["ratio"]:
                 ratios = [row[name] for row in made]
                 mean = statistics.geometric_mean(ratios)
-                print(f"{dtype} {name}: {mean:.3f} in the geometric mean, {min(ratios):.3f} at least")
+                print(f"{kernel} {dtype} {name}: {mean:.3f} in the geometric mean, {min(ratios):.3f} at least")
     if arguments.out:
-        command = f"python benchmarks/first_calls.py --count {arguments.count} --seed {arguments.seed}"
-        command += f" --tune {arguments.tune:g}" if arguments.tune else ""
+        command = shlex.join(["python", "benchmarks/first_calls.py", *sys.argv[1:]])
         write(
             arguments.out, {"command": command, "device": torch.cuda.get_device_name(), "made_at": now(), "rows": rows}
         )
@@ -67,37 +72,29 @@ def main() -> None:
 
 def measured(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
     """The rows with what was measured; `seconds` of a search for each."""
-    pairs = [contestants(row) for row in rows]
-    for row, (_, ours, library) in zip(rows, pairs, strict=True):
-        alone = [called_ms(library) for _ in range(CALLS)]
-        first = [called_ms(ours) for _ in range(CALLS)]
+    layers = [first_layers.layer(row["kernel"], row["shape"], row["dtype"]) for row in rows]
+    for row, one in zip(rows, layers, strict=True):
+        alone = [called_ms(one.library) for _ in range(CALLS)]
+        first = [called_ms(one.ours) for _ in range(CALLS)]
         row.update(first_calls_ms=sum(first), library_calls_ms=sum(alone), longest_ms=max(first))
         row["library_longest_ms"] = max(alone)
         row["longest_allowed_ms"] = 2 * statistics.median(alone) + SLACK_MS
-    for row, (_, ours, library) in zip(rows, pairs, strict=True):
-        row["decision"] = settled(row, ours)
-        row.update(in_turns(ours, library))
+    for row, one in zip(rows, layers, strict=True):
+        row["decision"] = settled(one)
+        row.update(in_turns(one))
         print(row, flush=True)
     if seconds:
-        tune([given for given, *_ in pairs], seconds)
-        for row, (_, ours, library) in zip(rows, pairs, strict=True):
-            row["tuned"], row["known_ms"] = settled(row, ours), known_ms(row)
-            row.update({f"tuned_{name}": value for name, value in in_turns(ours, library).items()})
+        tune(layers, seconds)
+        for row, one in zip(rows, layers, strict=True):
+            row["tuned"], row["known_ms"] = settled(one), [told(one).ours_ms, told(one).pytorch_ms]
+            row.update({f"tuned_{name}": value for name, value in in_turns(one).items()})
             print(row, flush=True)
     return rows
 
 
-def contestants(row: dict[str, Any]) -> tuple[tuple[torch.Tensor, torch.Tensor], Call, Call]:
-    """The layer's arguments, and its calls by `tilewright.torch` and by PyTorch."""
-    dtype = getattr(torch, row["dtype"])
-    x = torch.randn(row["m"], row["k"], device="cuda", dtype=dtype)
-    w = torch.randn(row["n"], row["k"], device="cuda", dtype=dtype)
-    return (x, w), lambda: tw.linear(x, w), lambda: torch.nn.functional.linear(x, w)
-
-
-def tune(layers: list[tuple[torch.Tensor, torch.Tensor]], seconds: float) -> None:
+def tune(layers: Sequence[Layer], seconds: float) -> None:
     """Searches each of the layers."""
-    found = [LINEAR.plans.find(x, w, None, "none", "fp32") for x, w in layers]
+    found = [one.operator.plans.find(*one.arguments) for one in layers]
     known = {one.launcher.posed(*one.posed.arrays)[0]: one.choice.configuration for one in found}
     failures = tune_now(plans.runtime(), known, "cuda:0", seconds, known)
     if failures:
@@ -114,35 +111,29 @@ def called_ms(call: Call) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-def settled(row: dict[str, Any], ours: Call) -> str:
+def settled(layer: Layer) -> str:
     """What was decided, after calls behind a kernel that waits."""
     begun = time.perf_counter()
     while True:
         torch.cuda._sleep(SLEEP_CYCLES)  # noqa: SLF001 - no public call waits on the GPU
         for _ in range(4):
-            ours()
+            layer.ours()
         torch.cuda.synchronize()
-        one = told(row)
+        one = told(layer)
         is_open = "takes turns" in one.reason or "until a configuration is found" in one.reason
         if not is_open or time.perf_counter() - begun > LONGEST_S:
             return f"{'ours' if one.is_ours else 'PyTorch'}: {one.reason}"
 
 
-def known_ms(row: dict[str, Any]) -> list[float | None]:
-    """What the search's finals measured of ours and of the library."""
-    one = told(row)
-    return [one.ours_ms, one.pytorch_ms]
-
-
-def told(row: dict[str, Any]) -> Any:
+def told(layer: Layer) -> Any:
     """What `status` says of the layer."""
-    call = f"({row['m']}, {row['k']}), ({row['n']}, {row['k']})"
-    return next(one for one in tw.status() if one.call.startswith(call) and row["dtype"] in one.call)
+    own = (one for one in tw.status() if one.operator == layer.operator.name)
+    return next(one for one in own if one.call.startswith(layer.shown) and one.call.endswith(layer.dtype))
 
 
-def in_turns(ours: Call, library: Call) -> dict[str, float]:
+def in_turns(layer: Layer) -> dict[str, float]:
     """Medians of both a call, and how many times as fast the layer is as PyTorch's: in batches, and `single`."""
-    both = {"settled_ms": ours, "torch_ms": library}
+    both = {"settled_ms": layer.ours, "torch_ms": layer.library}
     single = medians(both, 1)
     count = max(1, min(BATCH, int(BATCH_MS / max(single.values()))))
     found = medians(both, count) if count > 1 else single
