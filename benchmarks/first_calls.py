@@ -63,11 +63,10 @@ def main() -> None:
                 ratios = [row[name] for row in made]
                 mean = statistics.geometric_mean(ratios)
                 print(f"{kernel} {dtype} {name}: {mean:.3f} in the geometric mean, {min(ratios):.3f} at least")
-    if arguments.out:
-        command = shlex.join(["python", "benchmarks/first_calls.py", *sys.argv[1:]])
-        write(
-            arguments.out, {"command": command, "device": torch.cuda.get_device_name(), "made_at": now(), "rows": rows}
-        )
+            if arguments.out:
+                command = shlex.join(["python", "benchmarks/first_calls.py", *sys.argv[1:]])
+                head = {"command": command, "device": torch.cuda.get_device_name(), "made_at": now()}
+                write(arguments.out, head | {"rows": rows})
 
 
 def measured(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
@@ -147,7 +146,7 @@ def medians(calls: dict[str, Call], count: int) -> dict[str, float]:
     for number in range(ROUNDS):
         for name, call in sorted(calls.items(), reverse=number % 2 == 0):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(SLEEP_CYCLES)  # noqa: SLF001 - no public call waits on the GPU
+            torch.cuda._sleep(SLEEP_CYCLES * (1 + count // 2))  # noqa: SLF001 - no public call waits on the GPU
             begin.record()
             for _ in range(count):
                 call()
