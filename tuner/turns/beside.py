@@ -31,11 +31,11 @@ class Beside:
             raise
 
     def is_running(self) -> bool:
-        """Whether it goes on."""
+        """Whether the work goes on."""
         return self._running.locked() and os.getpid() == self._process
 
     def wait(self) -> None:
-        """Until it is over."""
+        """Waits until the work is over."""
         if os.getpid() == self._process:
             with self._running:
                 pass

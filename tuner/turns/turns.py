@@ -139,7 +139,7 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
         return self
 
     def __exit__(self, *_: object) -> None:
-        """As before."""
+        """From here on as before."""
         _HELD.count -= 1
         _HELD.ours -= self._ours
 
@@ -183,7 +183,7 @@ def may_take_turns() -> bool:
 
 
 def _is_capturing(torch: Any) -> bool:
-    """By the function that no capture replaces: a model's code is told that there is none (`graph_capture`)."""
+    """Whether a graph is captured, by the function that `graph_capture` does not replace for a model's code."""
     return bool(torch.cuda.is_initialized() and torch.cuda.graphs.is_current_stream_capturing())
 
 
@@ -200,7 +200,7 @@ def apart_from_captures() -> None:
 
 
 def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
-    """The same for a thread of its own: no capture of another thread stops it or is spoilt, and it raises nothing.
+    """`load` for a thread of its own: no capture of another thread stops it or is spoilt by it, and it raises nothing.
 
     What failed, the first launch says.
     """
