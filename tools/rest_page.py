@@ -12,19 +12,24 @@ METHODS = ("get", "post", "put", "patch", "delete")
 HEAD = """# REST reference
 
 Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parts of the path
-in braces are names and ids as the lists have them; other parameters stand in the query unless they are marked as
-headers. Bodies and answers are `application/json` where no other type is named; their fields are always there unless
-marked optional. A refusal is a problem document as `application/problem+json`
-([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument), with its type's page at
-`/problems/{name}`. Any request can meet 401, 403, 421 and 429, 422 where a parameter or a field is wrong, and 503 while
-the database is away; one with a body 400, 413 and 415. Operations name the other refusals. Who may call what is in
-[operating](operating.md#access-keys). A page has `items`, and `next_cursor` where more follow.
+in braces are names and ids as the lists have them; other parameters stand in the query unless marked as headers.
+Bodies and answers are `application/json` where no other type is named; their fields are always there unless marked
+optional. `?` behind a type: or null. `time` is a string by RFC 3339, `uuid` one by RFC 9562. A page has `items`, and
+`next_cursor` where more follow.
+
+A refusal is a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) as `application/problem+json`:
+[ProblemDocument](#problemdocument), with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and
+429, 422 where a parameter or a field is wrong, and 503 while the database is away; most with braces in their path 404;
+one with a body 400, 413 and 415. Operations name the other refusals. Who may call what is in
+[operating](operating.md#access-keys).
 """
 PAGE = "Page_"
 """What the names of schemas begin with that are pages of another one."""
 
 EVERYWHERE = frozenset({"422", "503"})
+IN_A_PATH = frozenset({"404"})
 WITH_BODY = frozenset({"400", "413", "415"})
+FORMATS = {"date-time": "time", "uuid": "uuid"}
 COMMON = 3
 """A parameter of so many operations, or an option of so many commands, is told once."""
 
@@ -87,10 +92,16 @@ def _operation(
             answers.append(f"{status} {_answer(response)}".rstrip())
         elif status.isdigit():
             reason = response["description"].replace(usual[status], "").strip()
-            if reason or status not in EVERYWHERE | (WITH_BODY if "requestBody" in operation else set()):
+            if reason or status not in unsaid(path, operation):
                 refusals.append(f"{status} ({reason})" if reason else status)
     lines += [f"Answer: {'; '.join(answers)}.", ""]
     return "\n".join([*lines, f"Refused: {cell(', '.join(refusals))}.", ""] if refusals else lines)
+
+
+def unsaid(path: str, operation: Mapping[str, Any]) -> frozenset[str]:
+    """Refusals that the page's head tells of all such operations."""
+    some = [IN_A_PATH] if "{" in path else []
+    return EVERYWHERE.union(*some, *([WITH_BODY] if "requestBody" in operation else []))
 
 
 def _body(kind: str, content: Mapping[str, Any]) -> str:
@@ -115,8 +126,8 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     sentences = [parameter.get("description", "")]
     sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
     examples = [one for one in schema.get("examples", [])[:1] if one != schema.get("default")]
-    sentences += [f"For instance `{_word(example)}`." for example in examples]
-    kind = type_of(schema).removesuffix(" or null")  # a parameter that is left out
+    sentences += [f"Example: `{_word(example)}`." for example in examples]
+    kind = type_of(schema).removesuffix("?")  # a parameter that is left out
     place = ["header"] if parameter["in"] == "header" else []
     marks = [kind, *place, *(["required"] if parameter["required"] else [])]
     return line(f"`{parameter['name']}` ({', '.join(marks)})", " ".join(part for part in sentences if part))
@@ -135,16 +146,17 @@ def _schema(name: str, schema: Mapping[str, Any], told: dict[str, str]) -> str:
     if "enum" in schema:
         return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
     required = set(schema.get("required", []))
-    rows, others = dict[str, str](), list[str]()
+    rows, plain = dict[str, str](), dict[str, list[str]]()
     for field, inner in schema.get("properties", {}).items():
         what = inner.get("description", "")
-        if inner.get("default") is not None:
+        if inner.get("default") is not None and field not in required:
             what = f"{what} Default: `{_word(inner['default'])}`.".strip()
         shown = f"`{field}`" + ("" if field in required else " (optional)")
         if what:
             rows[line(f"`{field}` ({type_of(inner)}{'' if field in required else ', optional'})", what)] = shown
         else:
-            others.append(f"{shown}: {type_of(inner)}")
+            plain.setdefault(type_of(inner), []).append(shown)
+    others = [f"{', '.join(names)}: {kind}" for kind, names in plain.items()]
     counts = Counter(told[row] for row in rows if row in told)
     for other in [one for one, count in counts.items() if count > 1]:
         same = [row for row in rows if told.get(row) == other]
@@ -155,7 +167,8 @@ def _schema(name: str, schema: Mapping[str, Any], told: dict[str, str]) -> str:
     if others:
         lines.append(f"{'Also ' if rows else ''}{'; '.join(others)}.")
     for example in schema.get("examples", [])[:1]:
-        lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]
+        body = ",\n".join(f'  "{field}": {_json(value)}' for field, value in example.items())
+        lines += ["", "```json", f"{{\n{body}\n}}", "```"]
     return "\n".join([*lines, ""])
 
 
@@ -167,7 +180,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"{'' if shown == name else 'page of '}[{shown}](#{shown.lower()})"
     for union in ("anyOf", "oneOf", "allOf"):
         if union in schema:
-            return " or ".join(dict.fromkeys(type_of(one) for one in schema[union]))
+            kinds = list(dict.fromkeys(type_of(one) for one in schema[union]))
+            return f"{kinds[0]}?" if kinds[1:] == ["null"] else " or ".join(kinds)
     if "const" in schema or "enum" in schema:
         return " or ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "any")
@@ -176,11 +190,15 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"list of {' and '.join(dict.fromkeys(type_of(one) for one in inner)) or 'any'}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
         return f"object of {type_of(schema['additionalProperties'])}"
-    return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+    return FORMATS[schema["format"]] if "format" in schema else str(kind)
 
 
 def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def cell(text: str) -> str:
