@@ -49,9 +49,10 @@ def rest(document: Mapping[str, Any]) -> str:
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
-    told: dict[str, str] = {}
-    parts += ["## Schemas\n", *(_schema(name, schemas[name], told) for name in sorted(schemas) if PAGE not in name)]
-    return "\n".join(parts)
+    told: dict[str, tuple[str, str]] = {}
+    names = sorted((name for name in schemas if PAGE not in name), key=lambda name: name.endswith("Changes"))
+    made = {name: _schema(name, schemas[name], told) for name in names}  # changes of a thing behind the thing
+    return "\n".join([*parts, "## Schemas\n", *(made[name] for name in sorted(made))])
 
 
 def _usual_refusals(document: Mapping[str, Any]) -> dict[str, str]:
@@ -138,34 +139,38 @@ def line(what: str, text: str) -> str:
     return f"- {what}: {cell(text)}" if text else f"- {what}"
 
 
-def _schema(name: str, schema: Mapping[str, Any], told: dict[str, str]) -> str:
-    """One schema; fields that an earlier one has in the same words are named alone. `told`: rows, by whom."""
+def _schema(name: str, schema: Mapping[str, Any], told: dict[str, tuple[str, str]]) -> str:
+    """One schema; fields that an earlier one has in the same words are named alone.
+
+    `told`: by field, type and description, the schema that has them and the default there.
+    """
     lines = [f"### {name}\n"]
     if schema.get("description"):
         lines += [sentence(schema["description"]), ""]
     if "enum" in schema:
         return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
     required = set(schema.get("required", []))
-    rows, plain = dict[str, str](), dict[str, list[str]]()
+    rows, others, same = dict[str, str](), dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
     for field, inner in schema.get("properties", {}).items():
-        what = inner.get("description", "")
-        if inner.get("default") is not None and field not in required:
-            what = f"{what} Default: `{_word(inner['default'])}`.".strip()
-        shown = f"`{field}`" + ("" if field in required else " (optional)")
-        if what:
-            rows[line(f"`{field}` ({type_of(inner)}{'' if field in required else ', optional'})", what)] = shown
-        else:
-            plain.setdefault(type_of(inner), []).append(shown)
-    others = [f"{', '.join(names)}: {kind}" for kind, names in plain.items()]
-    counts = Counter(told[row] for row in rows if row in told)
-    for other in [one for one, count in counts.items() if count > 1]:
-        same = [row for row in rows if told.get(row) == other]
-        others.append(f"as in {type_of({'$ref': other})}: {', '.join(rows.pop(row) for row in same)}")
-    told |= dict.fromkeys(rows, name)
-    if rows:
-        lines += [*rows, *([""] if others else [])]
-    if others:
-        lines.append(f"{'Also ' if rows else ''}{'; '.join(others)}.")
+        is_optional = field not in required
+        what, shown = inner.get("description", ""), f"`{field}`{' (optional)' if is_optional else ''}"
+        default = f"Default: `{_word(inner['default'])}`." if is_optional and inner.get("default") is not None else ""
+        if not what and not default:
+            others.setdefault(type_of(inner), []).append(shown)
+            continue
+        key = line(f"`{field}` ({type_of(inner)})", what)
+        rows[key] = line(f"`{field}` ({type_of(inner)}{', optional' * is_optional})", f"{what} {default}".strip())
+        other, default_there = told.setdefault(key, (name, default))
+        if other != name and default in {"", default_there}:
+            same.setdefault(other, []).append((key, shown))
+    also = [f"{', '.join(names)}: {kind}" for kind, names in others.items()]
+    for other, fields in same.items():
+        if len(fields) > 1:
+            also.append(f"as in {type_of({'$ref': other})}: {', '.join(shown for _, shown in fields)}")
+            rows = {key: row for key, row in rows.items() if key not in dict(fields)}
+    lines += [*rows.values(), *([""] if rows and also else [])]
+    if also:
+        lines.append(f"{'Also ' if rows else ''}{'; '.join(also)}.")
     for example in schema.get("examples", [])[:1]:
         body = ",\n".join(f'  "{field}": {_json(value)}' for field, value in example.items())
         lines += ["", "```json", f"{{\n{body}\n}}", "```"]
