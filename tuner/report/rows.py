@@ -189,11 +189,6 @@ class LadderReport:
         """A step's rows of the sweep, by size."""
         return sorted((row for row in self.sweep if row.key == key), key=lambda row: row.size)
 
-    def swept_keys(self) -> list[str]:
-        """The steps of the sweep, in the ladder's order."""
-        there = {row.key for row in self.sweep}
-        return [step.key for step in self.steps if step.key in there]
-
     def as_json(self) -> dict[str, Any]:
         """Plain data, for the file of JSON."""
         return asdict(self)
