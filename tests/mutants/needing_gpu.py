@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterator, Mapping
 
 PACKAGES = {"cupy", "helion", "pycuda", "pynvml", "torch", "triton"}
+LIBRARY = "libcu"
+"""How the driver, cuBLAS and cuDNN are named where a module opens them."""
 
 
 def needing_gpu(texts: Mapping[str, str]) -> set[str]:
-    """The paths of modules that import one of the packages, and of those that only such modules and tests import.
+    """The paths of modules that import a package or open a library of CUDA, and of what only such modules import.
 
     `texts` are modules and tests by path. Folders and modules named `pytorch` or `cuda` need a GPU as a whole.
     """
@@ -43,5 +45,7 @@ def _imports(path: str, text: str) -> Iterator[str]:
             yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
         elif isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith("f'{__package__}."):
             yield ast.unparse(node)[2:-1].replace("{__package__}", package)
+        elif isinstance(node, ast.Constant) and str(node.value).startswith(LIBRARY) and "tests/" not in path:
+            yield "pycuda"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
             yield ast.literal_eval(node.args[0])

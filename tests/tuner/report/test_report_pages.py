@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import recorded_pages
 from hypothesis import given
 from hypothesis import strategies as st
 from made_ladder import SIZES, STEPS, made_report, time_of
@@ -23,6 +24,13 @@ def table(page, title):
     section = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
     headings, _, *rows = ([cell.strip() for cell in x[2:-2].split(" | ")] for x in section.splitlines() if x[:1] == "|")
     return [dict(zip(headings, row, strict=True)) for row in rows]
+
+
+def test_pages_are_those_of_the_record():
+    made = recorded_pages.pages()
+    assert sorted(made) == sorted(path.name for path in recorded_pages.RECORD.iterdir())
+    for name, text in made.items():
+        assert text == (recorded_pages.RECORD / name).read_text(encoding="utf-8"), "meant? python -m recorded_pages"
 
 
 def test_numbers_of_a_row_are_where_their_headings_say(page):
