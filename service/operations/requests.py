@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag, m
 
 from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.caller import Scope
-from tilewright.tuner.search import SAMPLERS
+from tilewright.tuner.search.searcher import SAMPLERS
 
 NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"
 """The pattern of a schedule's name."""
