@@ -64,7 +64,7 @@ class TunedFor(Answer):
 
     @property
     def single(self) -> ProblemAnswer:
-        """The same as a problem; raises ValueError for a family."""
+        """The problem, for an answer of one size; raises ValueError for a family."""
         return ProblemAnswer(**self.model_dump())
 
 

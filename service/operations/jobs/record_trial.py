@@ -109,7 +109,7 @@ def _repeated(digest: str, given_up: int) -> str:
 
 
 def hash_with_source(source_hash: str, configuration: Configuration) -> str:
-    """The same for the hash of a source that may be an older one."""
+    """The configuration's hash with the hash of a source, which may be an older one."""
     text = json.dumps([source_hash, configuration.as_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
