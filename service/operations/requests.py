@@ -103,8 +103,8 @@ class JobRequest(Request):
         default=None,
         min_length=1,
         max_length=16,
-        description="Configurations to try right after the default. In the place of one that is not in the problem's "
-        "search space, the nearest that is.",
+        description="Configurations to try right after the default. For one outside the problem's search space the "
+        "nearest inside is tried.",
     )
     compiler: CompilerName = None
     sampler: str = Field(default=SAMPLERS[0], max_length=32)
