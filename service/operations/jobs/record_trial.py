@@ -19,7 +19,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.jobs.progress import count_trial
 from tilewright.service.store import models
 from tilewright.tuner import roofline
-from tilewright.tuner.loop.tune import Trial
+from tilewright.tuner.loop.study import Trial
 from tilewright.tuner.outcome import Evaluation, Outcome
 
 MAX_LOG = 64 * 1024
