@@ -1,12 +1,12 @@
 """The order of a queue: by priority, and in it the keys take turns.
 
 Each job gets a turn when it is queued (start-time fair queueing, Goyal et al. 1996): the one after its key's last
-job's, and not before the turn that is being run now. A job that has ended counts while one that was there with it is
-open still: else a key that asks again whenever it was served would always come first. Of two keys the one with a
-thousand jobs waiting and the one with its first are thus served alternately, and equal turns go by arrival. While
-several projects have open jobs for a device model, a key's jobs are as many turns apart as its project has keys with
-such jobs, so that ten keys of one project get no more than the single key of another. What is queued already keeps its
-turn when a further key or project comes.
+job's, and not before the turn that is being run now. A job that began and has ended counts while one that was there
+with it is open still: else a key that asks again whenever it was served would always come first. Of two keys the one
+with a thousand jobs waiting and the one with its first are thus served alternately, and equal turns go by arrival.
+While several projects have open jobs for a device model, a key's jobs are as many turns apart as its project has keys
+with such jobs, so that ten keys of one project get no more than the single key of another. What is queued already
+keeps its turn when a further key or project comes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def next_turn(device_model_id: Any, key_id: Any, project_id: Any) -> Select[tupl
 
 
 def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
-    """The last turn of the key's jobs that have ended since the oldest open one for the model was queued."""
+    """The last turn of the key's jobs that began and have ended since the oldest open one for the model was queued."""
     job, schedule, waiting = aliased(models.TuningJob), aliased(models.Schedule), aliased(models.TuningJob)
     oldest = select(func.min(waiting.created_at)).where(
         waiting.state.in_(OPEN), waiting.device_model_id == device_model_id
@@ -62,6 +62,7 @@ def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
         .outerjoin(schedule, schedule.id == job.schedule_id)
         .where(
             job.samples_pruned_at.is_(None),  # as the index on finished_at has them
+            job.started_at.is_not(None),  # one that was cancelled before it began has used no turn
             job.finished_at >= func.greatest(oldest.scalar_subquery(), func.now() - AN_HOUR),
             job.device_model_id == device_model_id,
             func.coalesce(job.key_id, schedule.key_id).is_not_distinct_from(key_id),

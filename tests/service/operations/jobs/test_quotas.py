@@ -13,6 +13,7 @@ from sqlalchemy import func, select, text, update
 from tilewright.service.errors import CeilingError, ConflictError
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Caller, Scope, acting_as
+from tilewright.service.operations.jobs.jobs import cancel_job
 from tilewright.service.operations.jobs.request import request_job
 from tilewright.service.operations.requests import BudgetRequest, KeyRequest
 from tilewright.service.operations.schedules import firing
@@ -201,7 +202,8 @@ def started(session) -> str:
     job = models.TuningJob
     fetch = "SELECT * FROM procrastinate_fetch_job_v2(ARRAY['model:test-gpu']::varchar[], NULL)"
     entry = session.execute(text(fetch)).one()
-    session.execute(update(job).where(job.engine_id == entry.id).values(state=JobState.RUNNING))
+    running = {"state": JobState.RUNNING, "started_at": func.now()}
+    session.execute(update(job).where(job.engine_id == entry.id).values(running))
     return session.scalar(
         select(models.ApiKey.name).join(job, job.key_id == models.ApiKey.id).where(job.engine_id == entry.id)
     )
@@ -239,6 +241,17 @@ def test_who_keeps_asking_does_not_starve_who_asked_for_much_on_two_devices(sess
         served.append(started(session))
         end_all(session, but="long")
     assert served[1:] == ["many", "steady"] * 3
+
+
+def test_a_job_that_was_cancelled_before_it_began_has_used_no_turn(session):
+    enqueue(session, "many", 2)
+    fetched(session)
+    for _ in range(4):
+        enqueue(session, "regretful", 1)
+        cancel_job(session, session.scalars(select(models.TuningJob.id).order_by(models.TuningJob.seed.desc())).first())
+    enqueue(session, "regretful", 1)
+    waiting = select(models.TuningJob.turn).where(models.TuningJob.state == JobState.QUEUED)
+    assert session.scalars(waiting.order_by(models.TuningJob.seed)).all() == [1, 0]
 
 
 def test_what_a_key_had_done_before_anybody_waited_does_not_count(session):
