@@ -179,6 +179,6 @@ def checksum(text: str) -> str:
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OF_THIS_RUN = re.compile(
-    r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?|<time[^>]*>[^<]*|\d+ (s|min) ago|--cursor \S+"
-    r"""|"(next_cursor|request_id)":"[^"]+"|tw_[\w-]{6}"""
+    r"20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?)?|<time[^>]*>[^<]*|\d+ (s|min) ago|--cursor \S+"
+    r"""|"(next_cursor|request_id)":"[^"]+"|"pending":\w+|tw_[\w-]{6}"""
 )
