@@ -16,7 +16,7 @@ from pathlib import Path
 import three_models
 from caller import Caller
 from factories import H100, H200, NEW, OLD, SHAPE, TILED_16, TILED_32, Rows, tune_four
-from sqlalchemy import func, update
+from sqlalchemy import func, select, update
 
 from tilewright.service.store import models
 
@@ -130,7 +130,11 @@ def fill(rows: Rows) -> None:
     study, problem, device = rows.study({"m": 5, "n": 6, "k": 7}, model=H100)
     rows.job(problem, device, study, models.JobState.FAILED).error = "the worker died"
     rows.device(H200, NEW, "GPU-second").drain_requested_at = func.now()
-    best = models.BestConfiguration
+    best, job = models.BestConfiguration, models.TuningJob
+    place = func.row_number().over(order_by=(job.problem_id, job.device_model_id, job.state, job.study_id))
+    placed = select(job.id, place.label("place")).subquery()  # of one transaction's jobs none is the newest
+    asked = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, placed.c.place)
+    rows.session.execute(update(job).where(job.id == placed.c.id).values(created_at=asked))
     aged = func.now() - (three_models.BEGAN + timedelta(days=20) - best.verified_at)  # as old next year as now
     rows.session.execute(
         update(best).where(best.verified_at < three_models.BEGAN + timedelta(days=20)).values(verified_at=aged)
