@@ -148,20 +148,22 @@ def _copied(folder: Path) -> Path:
 
 
 def _catching(copy: Path, path: str, change: Change, tests: list[str], broken: set[str]) -> str:
-    """The test that fails with the change and passes without; empty where none does."""
+    """The test that fails with the change, passes without, and fails with it again; empty where none does."""
     before = (copy / path).read_text(encoding="utf-8")
-    while True:
+
+    def failing(tests: Sequence[str]) -> str:
         (copy / path).write_text(change.applied(before), encoding="utf-8")
         try:
-            caught = failing_test(copy, tests, broken)
+            return failing_test(copy, tests, broken)
         finally:
             (copy / path).write_text(before, encoding="utf-8")
             shutil.rmtree(_home(copy) / "cache", ignore_errors=True)  # what changed code compiled
-        if not caught or not failing_test(copy, [caught], broken):
+
+    while (caught := failing(tests)) not in broken:
+        if not caught or (not failing_test(copy, [caught], broken) and failing([caught])):
             return caught
-        if caught in broken:  # pytest cannot leave out what it cannot collect
-            return ""
         broken.add(caught)
+    return ""  # pytest cannot leave out what it cannot collect
 
 
 def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) -> str:
