@@ -291,6 +291,23 @@ def test_an_interval_has_one_unit(bounds, text):
     assert formatting.interval(bounds) == text
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (2**20 - 1, "1024.0 KiB"),
+        (2**20, "1.0 MiB"),
+        (3 * 2**29, "1.5 GiB"),
+        (2**44, "16384.0 GiB"),
+    ],
+)
+def test_a_size_changes_its_unit_at_each_1024(size, text):
+    assert formatting.binary_size(size) == text
+
+
 OF_BEST = ("gflops", "gb_per_s", "roof_ratio", "default_ms", "slowest_ms", "library_ms", "bound_ratio")
 OF_TRIAL = ("occupancy", "registers", "shared_bytes", "gflops", "gb_per_s", "compile_ms", "clock_mhz", "bound_ratio")
 OF_MODEL = ("datasheet_gflops", "datasheet_gb_per_s")

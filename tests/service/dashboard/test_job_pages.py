@@ -203,6 +203,7 @@ def test_a_heading_sorts_and_says_how_the_table_is_sorted(page, three_jobs):
         ("16x8x8", ["m=16"]),
         ("24", ["m=24"]),
         ("GEMM h200 8", ["m=24", "m=16", "m=8"]),
+        ("gemm, m=16,", ["m=16"]),
         ("softmax", []),
         ("m=16 m=8", []),
         ("%", []),

@@ -56,6 +56,11 @@ def test_a_kernel_tuner_cache_is_read_finished_or_not(tmp_path, finished, zipped
     space = kernel.space(problem, device.model.limits)
     assert set(space.feasible) == {configuration(32, 1), configuration(32, 2), configuration(64, 2)}
     assert kernel.default_configuration(space) == configuration(32, 1)
+    (variant,) = kernel.variants
+    assert {one.name: (one.values, one.default) for one in variant.parameters} == {
+        "THREADS": ((32, 64), 32),
+        "UNROLL": ((1, 2), 1),
+    }
     bench = device.bench(kernel, problem, seed=0)
     assert evaluate_here(bench, configuration(32, 2), "warm").time_ms == pytest.approx(1.0)
     assert evaluate_here(bench, configuration(64, 2), "warm").outcome is Outcome.LAUNCH_FAILED
