@@ -157,13 +157,13 @@ bench-scripts: ## How many of Kernel Tuner's scripts become kernels (BENCH="NAME
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/scripts.py $(BENCH)
 
-bench-triton: ## The Triton examples, tuned by both, on a GPU with Triton and PyTorch (BENCH="--only triton_matmul")
-	@$(PREPARE) run
-	@"$(VENV)/bin/python" benchmarks/adoption/triton_autotune.py $(BENCH)
-
-bench-triton-programs: ## Programs with Triton kernels: captured, tuned, beside their own search, on a GPU (BENCH="APP.py --seconds 20")
+bench-triton: ## Programs with Triton kernels: captured, tuned, beside their own search, on a GPU (BENCH="APP.py --seconds 20")
 	@$(PREPARE) run
 	@"$(VENV)/bin/python" benchmarks/adoption/triton_programs.py $(BENCH)
+
+bench-helion: ## Helion's examples through our remote cache, twice, on a GPU with Helion (BENCH="EXAMPLES --seconds 60")
+	@$(PREPARE) run
+	@"$(VENV)/bin/python" benchmarks/adoption/helion_examples.py $(BENCH)
 
 bench-families: ## Families: tables, unseen sizes, sizes at launch, a trace, BERT (RESUME=1, BENCH="--stop-after 240")
 	@$(PREPARE) run

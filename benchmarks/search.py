@@ -27,7 +27,7 @@ from documents.file import write as write_document
 from searches.replay import KERNEL_TUNER, Run, recorded, search, search_kernel_tuner
 
 from tilewright.tuner.recorded.recordings import UnreadableRecordingError
-from tilewright.tuner.search import SAMPLERS
+from tilewright.tuner.search.searcher import SAMPLERS
 
 MARKS = (10, 25, 50, 100, 200)
 SECONDS = (1, 2, 4)  # of a job

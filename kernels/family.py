@@ -61,7 +61,7 @@ class Family:
         return cls(largest, low, high, batch_invariant)
 
     def of_problem(self, problem: Problem) -> Family:
-        """The same sizes of a problem whose arrays lie otherwise."""
+        """The family with this one's sizes, of a problem whose arrays have other layouts."""
         return replace(self, largest=replace(self, largest=problem).at(self.high))
 
     def admits(self, kernel: Kernel, configuration: Configuration) -> bool:
@@ -89,7 +89,7 @@ class Family:
         return self.largest.with_size(self.axis, size)
 
     def exact(self, size: int) -> Problem:
-        """The same with all of its shape compiled in."""
+        """The problem of that size, with its whole shape compiled in."""
         return replace(self.at(size), at_launch="")
 
     @property

@@ -200,7 +200,7 @@ class Kernel(DeclaredKernel):
 
     @cached_property
     def source_hashes(self) -> Mapping[str, str]:
-        """The same of every variant, by name: sources are long, and every answer of the service needs them."""
+        """`source_hash` of every variant, by name; kept: sources are long, and every answer of the service needs it."""
         of_file = {
             v.source: identity.code_hash(self.source(v.name), self.flags, is_triton=is_triton(v.source))
             for v in {v.source: v for v in self.variants}.values()

@@ -115,7 +115,7 @@ class Problem:
 
     @property
     def dense(self) -> Problem:
-        """The same with arrays that have no gaps and share nothing; this one, where it has such."""
+        """The problem with arrays that have no gaps and share no memory; this one where they already are so."""
         places = {axis.name for axis in self.optional_axes if axis.is_place and not axis.is_size}
         chosen = tuple(item for item in self.chosen_axes if item[0] not in places)
         return self if chosen == self.chosen_axes else replace(self, chosen_axes=chosen)
@@ -126,7 +126,7 @@ class Problem:
         return ",".join(f"{axis}={size}" for axis, size in self.stated_shape.items())
 
     def with_size(self, axis: str, size: int) -> Problem:
-        """The same with another size of that axis."""
+        """The problem with another size of that axis."""
         axes = tuple((name, size if name == axis else extent) for name, extent in self.axes)
         chosen = {name: extent for name, extent in self.chosen_axes if name != axis}
         sizes = dict(axes) | chosen

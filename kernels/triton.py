@@ -71,7 +71,7 @@ def constants_of(constexprs: Mapping[str, object]) -> dict[str, str]:
 
 
 def next_power_of_2(number: int) -> int:
-    """As Triton has it: the power of two that is not less."""
+    """The least power of two that is not less than the number, as `triton.next_power_of_2`."""
     return 1 << (int(number) - 1).bit_length()
 
 
@@ -88,11 +88,11 @@ class GivenArray:
         return len(self.shape)
 
     def size(self, axis: int | None = None) -> tuple[int, ...] | int:
-        """Of one axis, or of all."""
+        """The size of one axis, or of all."""
         return self.shape if axis is None else self.shape[axis]
 
     def stride(self, axis: int | None = None) -> tuple[int, ...] | int:
-        """Of one axis, or of all."""
+        """The stride of one axis, or of all."""
         return self.strides if axis is None else self.strides[axis]
 
     def numel(self) -> int:

@@ -236,7 +236,7 @@ class Variant:
         return self._own_space
 
     def space_at_launch(self) -> VariantSpace:
-        """The same for an axis whose size comes with the launch, with what must hold at every size."""
+        """The parameters, and the constraints that hold at every size of an axis whose size comes with the launch."""
         return self._space_at_launch
 
     @cached_property

@@ -25,9 +25,9 @@ from tilewright.service.cli.application import program
 from tilewright.service.settings_model import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
-OPTIONS = ("<!-- options: made by make references -->", "<!-- /options -->")
+OPTIONS = ("<!-- options -->", "<!-- /options -->")
 COMMON_OPTIONS = "## Common options"
-VARIABLES = ("<!-- settings: made by make references -->", "<!-- /settings -->")
+VARIABLES = ("<!-- settings -->", "<!-- /settings -->")
 
 
 _WORD = re.compile(r"`([\w-]+)")

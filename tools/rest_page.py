@@ -12,19 +12,24 @@ METHODS = ("get", "post", "put", "patch", "delete")
 HEAD = """# REST reference
 
 Made from the code by `make references`; a running server gives the same as JSON at `/openapi.json`. Parts of the path
-in braces are names and ids as the lists have them; other parameters stand in the query unless they are marked as
-headers. Bodies and answers are `application/json` where no other type is named; their fields are always there unless
-marked optional. A refusal is a problem document as `application/problem+json`
-([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)): [ProblemDocument](#problemdocument), with its type's page at
-`/problems/{name}`. Any request can meet 401, 403, 421 and 429, 422 where a parameter or a field is wrong, and 503 while
-the database is away; one with a body 400, 413 and 415. Operations name the other refusals. Who may call what is in
-[operating](operating.md#access-keys). A page has `items`, and `next_cursor` where more follow.
+in braces are names and ids as the lists have them; other parameters stand in the query unless marked as headers.
+Bodies and answers are `application/json` where no other type is named; their fields are always there unless marked
+optional. `?` behind a type: or null. `time` is a string by RFC 3339, `uuid` one by RFC 9562. A page has `items`, and
+`next_cursor` where more follow.
+
+A refusal is a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) as `application/problem+json`:
+[ProblemDocument](#problemdocument), with its type's page at `/problems/{name}`. Any request can meet 401, 403, 421 and
+429, 422 where a parameter or a field is wrong, and 503 while the database is away; most with braces in their path 404;
+one with a body 400, 413 and 415. Operations name the other refusals. Who may call what is in
+[operating](operating.md#access-keys).
 """
 PAGE = "Page_"
 """What the names of schemas begin with that are pages of another one."""
 
 EVERYWHERE = frozenset({"422", "503"})
+IN_A_PATH = frozenset({"404"})
 WITH_BODY = frozenset({"400", "413", "415"})
+FORMATS = {"date-time": "time", "uuid": "uuid"}
 COMMON = 3
 """A parameter of so many operations, or an option of so many commands, is told once."""
 
@@ -44,9 +49,10 @@ def rest(document: Mapping[str, Any]) -> str:
     for tag, found in by_tag.items():
         parts += [f"## {tag.capitalize()}\n", *found]
     schemas = document["components"]["schemas"]
-    told: dict[str, str] = {}
-    parts += ["## Schemas\n", *(_schema(name, schemas[name], told) for name in sorted(schemas) if PAGE not in name)]
-    return "\n".join(parts)
+    told: dict[str, tuple[str, str]] = {}
+    names = sorted((name for name in schemas if PAGE not in name), key=lambda name: name.endswith("Changes"))
+    made = {name: _schema(name, schemas[name], told) for name in names}  # changes of a thing behind the thing
+    return "\n".join([*parts, "## Schemas\n", *(made[name] for name in sorted(made))])
 
 
 def _usual_refusals(document: Mapping[str, Any]) -> dict[str, str]:
@@ -87,10 +93,16 @@ def _operation(
             answers.append(f"{status} {_answer(response)}".rstrip())
         elif status.isdigit():
             reason = response["description"].replace(usual[status], "").strip()
-            if reason or status not in EVERYWHERE | (WITH_BODY if "requestBody" in operation else set()):
+            if reason or status not in unsaid(path, operation):
                 refusals.append(f"{status} ({reason})" if reason else status)
     lines += [f"Answer: {'; '.join(answers)}.", ""]
     return "\n".join([*lines, f"Refused: {cell(', '.join(refusals))}.", ""] if refusals else lines)
+
+
+def unsaid(path: str, operation: Mapping[str, Any]) -> frozenset[str]:
+    """Refusals that the page's head tells of all such operations."""
+    some = [IN_A_PATH] if "{" in path else []
+    return EVERYWHERE.union(*some, *([WITH_BODY] if "requestBody" in operation else []))
 
 
 def _body(kind: str, content: Mapping[str, Any]) -> str:
@@ -115,8 +127,8 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
     sentences = [parameter.get("description", "")]
     sentences += [f"Default: `{_word(schema['default'])}`."] if schema.get("default") is not None else []
     examples = [one for one in schema.get("examples", [])[:1] if one != schema.get("default")]
-    sentences += [f"For instance `{_word(example)}`." for example in examples]
-    kind = type_of(schema).removesuffix(" or null")  # a parameter that is left out
+    sentences += [f"Example: `{_word(example)}`." for example in examples]
+    kind = type_of(schema).removesuffix("?")  # a parameter that is left out
     place = ["header"] if parameter["in"] == "header" else []
     marks = [kind, *place, *(["required"] if parameter["required"] else [])]
     return line(f"`{parameter['name']}` ({', '.join(marks)})", " ".join(part for part in sentences if part))
@@ -127,35 +139,41 @@ def line(what: str, text: str) -> str:
     return f"- {what}: {cell(text)}" if text else f"- {what}"
 
 
-def _schema(name: str, schema: Mapping[str, Any], told: dict[str, str]) -> str:
-    """One schema; fields that an earlier one has in the same words are named alone. `told`: rows, by whom."""
+def _schema(name: str, schema: Mapping[str, Any], told: dict[str, tuple[str, str]]) -> str:
+    """One schema; fields that an earlier one has in the same words are named alone.
+
+    `told`: by field, type and description, the schema that has them and the default there.
+    """
     lines = [f"### {name}\n"]
     if schema.get("description"):
         lines += [sentence(schema["description"]), ""]
     if "enum" in schema:
         return "\n".join([*lines, f"One of {', '.join(f'`{word}`' for word in schema['enum'])}.", ""])
     required = set(schema.get("required", []))
-    rows, others = dict[str, str](), list[str]()
+    rows, others, same = dict[str, str](), dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
     for field, inner in schema.get("properties", {}).items():
-        what = inner.get("description", "")
-        if inner.get("default") is not None:
-            what = f"{what} Default: `{_word(inner['default'])}`.".strip()
-        shown = f"`{field}`" + ("" if field in required else " (optional)")
-        if what:
-            rows[line(f"`{field}` ({type_of(inner)}{'' if field in required else ', optional'})", what)] = shown
-        else:
-            others.append(f"{shown}: {type_of(inner)}")
-    counts = Counter(told[row] for row in rows if row in told)
-    for other in [one for one, count in counts.items() if count > 1]:
-        same = [row for row in rows if told.get(row) == other]
-        others.append(f"as in {type_of({'$ref': other})}: {', '.join(rows.pop(row) for row in same)}")
-    told |= dict.fromkeys(rows, name)
-    if rows:
-        lines += [*rows, *([""] if others else [])]
-    if others:
-        lines.append(f"{'Also ' if rows else ''}{'; '.join(others)}.")
+        is_optional = field not in required
+        what, shown = inner.get("description", ""), f"`{field}`{' (optional)' if is_optional else ''}"
+        default = f"Default: `{_word(inner['default'])}`." if is_optional and inner.get("default") is not None else ""
+        if not what and not default:
+            others.setdefault(type_of(inner), []).append(shown)
+            continue
+        key = line(f"`{field}` ({type_of(inner)})", what)
+        rows[key] = line(f"`{field}` ({type_of(inner)}{', optional' * is_optional})", f"{what} {default}".strip())
+        other, default_there = told.setdefault(key, (name, default))
+        if other != name and default in {"", default_there}:
+            same.setdefault(other, []).append((key, shown))
+    also = [f"{', '.join(names)}: {kind}" for kind, names in others.items()]
+    for other, fields in same.items():
+        if len(fields) > 1:
+            also.append(f"as in {type_of({'$ref': other})}: {', '.join(shown for _, shown in fields)}")
+            rows = {key: row for key, row in rows.items() if key not in dict(fields)}
+    lines += [*rows.values(), *([""] if rows and also else [])]
+    if also:
+        lines.append(f"{'Also ' if rows else ''}{'; '.join(also)}.")
     for example in schema.get("examples", [])[:1]:
-        lines += ["", "```json", json.dumps(example, indent=2, ensure_ascii=False), "```"]
+        body = ",\n".join(f'  "{field}": {_json(value)}' for field, value in example.items())
+        lines += ["", "```json", f"{{\n{body}\n}}", "```"]
     return "\n".join([*lines, ""])
 
 
@@ -167,7 +185,8 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"{'' if shown == name else 'page of '}[{shown}](#{shown.lower()})"
     for union in ("anyOf", "oneOf", "allOf"):
         if union in schema:
-            return " or ".join(dict.fromkeys(type_of(one) for one in schema[union]))
+            kinds = list(dict.fromkeys(type_of(one) for one in schema[union]))
+            return f"{kinds[0]}?" if kinds[1:] == ["null"] else " or ".join(kinds)
     if "const" in schema or "enum" in schema:
         return " or ".join(f"`{word}`" for word in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "any")
@@ -176,11 +195,15 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"list of {' and '.join(dict.fromkeys(type_of(one) for one in inner)) or 'any'}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
         return f"object of {type_of(schema['additionalProperties'])}"
-    return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+    return FORMATS[schema["format"]] if "format" in schema else str(kind)
 
 
 def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def cell(text: str) -> str:

@@ -1,6 +1,6 @@
 """Tables of docs/measuring, made from the files that benchmarks wrote.
 
-A page says where a table belongs by `<!-- table NAME: made by make references -->` and `<!-- /table -->`. Below each
+A page says where a table belongs by `<!-- table NAME -->` and `<!-- /table -->`. Below each
 table stands what it came from: device, driver, date, command and file.
 """
 
@@ -19,7 +19,7 @@ NAMES = {"nvidia-h200": "NVIDIA H200", "nvidia-h100-80gb-hbm3": "NVIDIA H100 80G
 FOLDERS = {"h200": "H200", "h100-80gb-hbm3": "H100"}
 MARKS = ("10", "25", "50", "100", "200")
 """Numbers of evaluations after which replays are compared."""
-BLOCK = re.compile(r"(<!-- table ([\w-]+): made by make references -->\n).*?(<!-- /table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
 def with_tables(text: str) -> str:

@@ -18,7 +18,7 @@ class KindsPart(NamedTuple):
     of: int
 
     def of_all(self, kinds: Sequence[str]) -> tuple[str, ...]:
-        """Those of these kinds."""
+        """The part of all kinds that these are."""
         return (*kinds[:1], *kinds[1:][self.number :: self.of])
 
 

@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("programs", nargs="+", type=Path)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--limit", type=float, default=600)
-    parser.add_argument("--out", type=Path, default=Path("triton_programs.json"))
+    parser.add_argument("--out", type=Path, default=Path("triton.json"))
     parser.add_argument("--launch", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.launch:

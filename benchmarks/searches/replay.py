@@ -20,7 +20,8 @@ from tilewright.kernels.space import Configuration, SearchSpace
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.recordings import read_recording
 from tilewright.tuner.recorded.replay import replay
-from tilewright.tuner.search import SAMPLERS, Evaluated, Prior, make_searcher
+from tilewright.tuner.search.samplers import make_searcher
+from tilewright.tuner.search.searcher import SAMPLERS, Evaluated, Prior
 
 KERNEL_TUNER = "kernel_tuner:"
 """Begins the name of a strategy of Kernel Tuner's."""

@@ -152,7 +152,7 @@ def product(p: Problem) -> Problem:
 
 
 def constraint_on_product(constraint: Constraint) -> Constraint:
-    """The same constraint on the product inside."""
+    """The constraint, asked of the gemm that the convolution is."""
     return replace(constraint, holds=lambda c, p, d: constraint.holds(c, product(p), d))
 
 

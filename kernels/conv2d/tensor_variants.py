@@ -22,7 +22,7 @@ MOST_ELEMENTS = 2**31 - 2**24  # of X: offsets have 32 bits, and the corner of a
 
 
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
-    """The same question about the product inside."""
+    """The predicate, asked of the gemm that the convolution is."""
     return lambda c, p: ask(c, product(p))
 
 
@@ -73,7 +73,7 @@ def convolving(variant: Variant, doc: str, admits: Callable[[Problem], bool] = i
 
 
 def pointwise(variant: Variant, doc: str, name: str, source: str) -> Variant:
-    """The same where the images are a matrix as they are stored."""
+    """The convolution by gemm's variant, for 1x1 filters over images that are stored as a matrix."""
     of_matrix = convolving(variant, doc, is_matrix_product)
     return replace(of_matrix, name=name, source=source, takes_size=lambda _p: False, most_at_once=0)
 

@@ -240,7 +240,7 @@ def summed_b(p: Problem) -> int:
 
 
 def streams_weights(p: Problem) -> bool:
-    """Whether it has few rows of a half type, as where tokens are decoded: all layers' weights do not fit the cache."""
+    """Whether there are few rows of a half type, as in decoding: the weights of all layers do not fit the cache."""
     return p.is_half and p.shape["m"] <= MOST_ROWS and p.shape.get("batch", 1) == 1
 
 

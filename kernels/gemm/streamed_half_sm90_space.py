@@ -88,7 +88,7 @@ def rows_are_aligned(p: Problem) -> bool:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether it has few rows of 16 bits along k, which tensor maps can name."""
+    """Whether there are few rows, of 16 bits and contiguous along k, that tensor maps can describe."""
     return p.dtype in HALF and p.shape["m"] <= MOST_ROWS and not p.options["trans_a"] and rows_are_aligned(p)
 
 

@@ -29,7 +29,7 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether it has few rows of 16 bits, and lines of both operands along k that begin at multiples of 16 bytes."""
+    """Whether there are few rows, of 16 bits, and both operands' lines along k begin at multiples of 16 bytes."""
     distances = [p.shape[axis] for axis in ("k", "lda", "ldb")]
     distances += [p.shape["stride_a"], p.shape["stride_b"]] if p.shape["batch"] > 1 else []
     lies_along_k = bool(p.options["trans_b"]) and not p.options["trans_a"]

@@ -268,7 +268,7 @@ def promotes_often_enough(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def promotes_no_sooner(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether it is one of the two largest steps that the bound admits: smaller ones only cost time."""
+    """Whether PROMOTE_K is one of the two largest steps that the bound admits: smaller ones only cost time."""
     return PROMOTED_SQUARED * p.shape["k"] < (4 * c.PROMOTE_K) ** 2 or PROMOTE_K.values[-2] <= c.PROMOTE_K
 
 

@@ -78,7 +78,7 @@ def stages(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As in tensor_half_sm90, with another size of shared memory."""
+    """The launch of tensor_half_sm90 with this variant's shared memory."""
     shared = stages(c, p) * mapped.stage_bytes(c) + staging_bytes(c, p) + mapped.ALIGNMENT
     return replace(mapped.launch(c, p), shared_bytes=shared)
 
@@ -89,7 +89,7 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether it is a half type with rows that no tensor map can describe, or rows that are worth packing."""
+    """Whether the dtype has 16 bits, and tensor maps cannot describe the rows or packing them pays."""
     return p.dtype in HALF and (not mapped.rows_are_aligned(p) or is_worth_packing(p))
 
 

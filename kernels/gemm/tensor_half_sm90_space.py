@@ -165,7 +165,7 @@ def rows_are_aligned(p: Problem) -> bool:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether it is a type of 16 bits whose rows tensor maps can name."""
+    """Whether the dtype has 16 bits, and tensor maps can describe the rows."""
     return p.dtype in HALF and rows_are_aligned(p)
 
 
@@ -175,7 +175,7 @@ def has_room(_p: Problem, d: Limits) -> bool:
 
 
 def block_holds_tile(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether its warpgroups have whole blocks of 64 rows, and registers for the sums."""
+    """Whether each warpgroup has whole blocks of 64 rows, and registers for their sums."""
     return holds_tile(c, MOST_SUMS)
 
 

@@ -136,7 +136,7 @@ def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
 
 
 def block_holds_tile(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether its warpgroups have whole blocks of 64 columns, and registers for the sums."""
+    """Whether each warpgroup has whole blocks of 64 columns, and registers for their sums."""
     if c.TILE_N % (BLOCK_N * c.MULTIPLIERS) or (p.options["trans_a"] and c.TILE_M % BLOCK_N):
         return False
     sums = c.TILE_N // BLOCK_N // c.MULTIPLIERS * c.TILE_M // 2

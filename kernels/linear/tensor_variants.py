@@ -28,12 +28,12 @@ def product(p: Problem) -> Problem:
 
 
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
-    """The same question about the product inside."""
+    """The predicate, asked of the gemm that the layer is."""
     return lambda c, p: ask(c, product(p))
 
 
 def constraint_on_product(constraint: Constraint) -> Constraint:
-    """The same constraint on the product inside."""
+    """The constraint, asked of the gemm that the layer is."""
     return replace(constraint, holds=lambda c, p, d: constraint.holds(c, product(p), d))
 
 

@@ -80,12 +80,12 @@ def as_it_is(c: Values) -> Values:
 def on_product(
     ask: Callable[[Values, Problem], Result], inside: Callable[[Values], Values] = of_both
 ) -> Callable[[Values, Problem], Result]:
-    """The same question about the product inside, of a configuration as it is there."""
+    """The predicate, asked of the gemm that the layer is, with the configuration that gemm's variant has."""
     return lambda c, p: ask(inside(c), product(p))
 
 
 def constraint_on_product(constraint: Constraint, inside: Callable[[Values], Values] = of_both) -> Constraint:
-    """The same constraint on the product inside."""
+    """The constraint, asked of the gemm that the layer is."""
     return replace(constraint, holds=lambda c, p, d: constraint.holds(inside(c), product(p), d))
 
 

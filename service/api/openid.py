@@ -68,7 +68,7 @@ class Attempt:
 
     @classmethod
     def new(cls, following: str) -> Attempt:
-        """One that nobody can guess."""
+        """An attempt whose state and nonce nobody can guess."""
         return cls(generate_token(32), generate_token(32), generate_token(48), following)
 
     @property

@@ -109,7 +109,7 @@ COMMANDS = {
     "report": Command(
         "Results",
         "results:report",
-        "Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes.",
+        "Measure a kernel's optimisation steps and write a report as Markdown and JSON. Takes up to three minutes.",
     ),
     "results": Command("Results", "results:results_app", "Results: the best configurations as they were measured."),
     "claims": Command(

@@ -250,7 +250,7 @@ def environment(value: EnvironmentAnswer | None) -> str:
 
 
 def _is_host(value: EnvironmentAnswer) -> bool:
-    """Whether it is a CPU's, which has neither a driver nor a toolkit."""
+    """Whether the environment is a CPU's: it has neither a driver nor a toolkit."""
     return value.driver == "host"
 
 

@@ -26,7 +26,7 @@ def curl(base_url: str, path: str) -> str:
 
 
 def python_client(base_url: str, answer: BestAnswer, device_model: str) -> str:
-    """The same request as a program with the Python client."""
+    """The request as a program that uses the Python client."""
     problem = answer.problem
     return dedent(
         f"""\

@@ -18,9 +18,11 @@ PACK_MS = "Time of packing an operand once, which `time_ms` leaves out; null whe
 
 
 class Answer(BaseModel):
-    """Immutable; unknown fields are refused."""
+    """Immutable; unknown fields are refused. Every field is sent, so the API's document calls each of them required."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", from_attributes=True, json_schema_serialization_defaults_required=True
+    )
 
     @classmethod
     def of_row(cls, row: object, **others: Any) -> Self:
@@ -62,7 +64,7 @@ class TunedFor(Answer):
 
     @property
     def single(self) -> ProblemAnswer:
-        """The same as a problem; raises ValueError for a family."""
+        """The problem, for an answer of one size; raises ValueError for a family."""
         return ProblemAnswer(**self.model_dump())
 
 

@@ -51,7 +51,7 @@ class Caller:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it is on another machine and shows no key."""
+        """Whether the caller is on another machine and shows no key."""
         return self.key_id is None and self.scope is not Scope.ADMIN
 
 

@@ -37,7 +37,7 @@ def parse_shape(text: str | Iterable[str]) -> dict[str, int]:
 
 
 def parse_open_shape(text: str | Iterable[str]) -> dict[str, int | str]:
-    """The same of a shape that may have a range, such as `m=1..8192`, which stays text."""
+    """Axis sizes by name; a range, such as `m=1..8192`, stays text. Raises as `parse_shape`."""
     shape = _by_name("shape", text, _open_axis, OPEN_EXAMPLE)
     if not shape:
         raise InvalidRequestError("shape", "no axis is given.", OPEN_EXAMPLE)

@@ -299,7 +299,7 @@ def problem_answer(row: models.Problem) -> ProblemAnswer:
 
 
 def tuned_for_answer(row: models.Problem) -> TunedFor:
-    """The same of a row that may be a family's."""
+    """The problem or the family of a row as callers see it."""
     return TunedFor(**_problem_fields(row))
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag, m
 
 from tilewright.service.operations import DEFAULT_PRIORITY
 from tilewright.service.operations.caller import Scope
-from tilewright.tuner.search import SAMPLERS
+from tilewright.tuner.search.searcher import SAMPLERS
 
 NAME_PATTERN = r"^\w[\w .,:+()/@#-]*$"
 """The pattern of a schedule's name."""
@@ -103,8 +103,8 @@ class JobRequest(Request):
         default=None,
         min_length=1,
         max_length=16,
-        description="Configurations to try right after the default. In the place of one that is not in the problem's "
-        "search space, the nearest that is.",
+        description="Configurations to try right after the default. For one outside the problem's search space the "
+        "nearest inside is tried.",
     )
     compiler: CompilerName = None
     sampler: str = Field(default=SAMPLERS[0], max_length=32)

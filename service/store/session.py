@@ -83,7 +83,7 @@ def database_url() -> str:
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The same address with SQLAlchemy's name of the driver."""
+    """The database's address with SQLAlchemy's name of the driver."""
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 

@@ -40,7 +40,7 @@ class Leases:
         return self._ask("SELECT pg_try_advisory_lock(:key)", configuration)
 
     def release(self, configuration: Configuration) -> None:
-        """Says that its trial is stored."""
+        """Says that the configuration's trial is stored."""
         self._stored.append((time.monotonic(), configuration))
 
     def __enter__(self) -> Self:

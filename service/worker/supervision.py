@@ -201,7 +201,7 @@ class _Runner:
         self._reader = asyncio.create_task(self._listen())
 
     async def ended(self, wait_s: float) -> bool:
-        """Whether it has ended, after waiting up to `wait_s` for that."""
+        """Whether the child has ended; waits up to `wait_s` for that."""
         assert self._process is not None  # noqa: S101 - started
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), wait_s)
@@ -226,7 +226,7 @@ class _Runner:
             logger.info("Job %s left %d processes behind, which were killed.", self.job_id, len(left))
 
     def crash_report(self) -> str:
-        """How it ended, in one sentence, and the last lines of its log."""
+        """How the child ended, in one sentence, and the last lines of its log."""
         if self.lacked_memory:
             return NO_MEMORY
         status = self.status or 0

@@ -23,7 +23,7 @@ from tilewright.tuner.devices.device import Device
 from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.loop.finals import DroppedFinalist
 from tilewright.tuner.loop.measure import ContextLostError
-from tilewright.tuner.loop.tune import Trial, TuneResult
+from tilewright.tuner.loop.study import Trial, TuneResult
 from tilewright.tuner.loop.verify import verify_configuration
 from tilewright.tuner.outcome import Evaluation, Outcome
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tilewright.tuner.search import SAMPLERS
+from tilewright.tuner.search.searcher import SAMPLERS
 
 RESULTS = {  # of 96 points the best is THREADS=64 UNROLL=4 at 1 ms; the largest blocks fail
     "schema_version": "1.0.0",

@@ -248,14 +248,15 @@ TIMES = {
     TILED_16: {1: 0.013, 16: 0.0125, 128: 0.030, 1024: 0.210, 8192: 1.7},
     TILED_32: {1: 0.019, 16: 0.018, 128: 0.031, 1024: 0.150, 8192: 1.1},
 }
-SPANS = [(1, 40, WPT), (41, 200, TILED_16), (201, 8192, TILED_32)]
-LIBRARY = {1: 0.011, 16: 0.013, 128: 0.033, 1024: 0.140, 8192: 1.2}
+SPANS = [(1, 40, WPT), (41, 200, TILED_16), (201, 8192, TILED_32, True)]
+LIBRARY = {1: 0.011, 16: 0.013, 128: 0.033, 1024: 0.140, 8192: 1.0}
+OWN_CHOICE = {"own_choice_ms": {1024: 0.142, 8192: 1.02}, "own_choice": "cuBLASLt 13.1.2 (its own choice)"}
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=EXHAUSTIVE), "dark"])
 def test_a_table_is_drawn(open_tab, commit, expect, scheme):
     shape = {"m": "1..8192", "n": 4096, "k": 4096}
-    table_id = commit(lambda rows: rows.table(shape, SPANS, TIMES, library_ms=LIBRARY))
+    table_id = commit(lambda rows: rows.table(shape, SPANS, TIMES, library_ms=LIBRARY, **OWN_CHOICE))
     tab = open_tab(f"/tables/{table_id}", color_scheme=scheme)
     expect(tab.locator("#over-sizes canvas")).to_be_visible()
     expect(tab.locator("#ranges + div tbody tr")).to_have_count(3)

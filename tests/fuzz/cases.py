@@ -6,10 +6,8 @@ import contextlib
 import random
 from dataclasses import dataclass
 
-from fuzz.convolutions import edge_convolutions, is_quick, random_convolution
-from fuzz.quantised import edge_layers, random_layer
-from fuzz.sizes import ALIGNMENTS, EDGES, random_size
-from fuzz.views import random_views
+from fuzz.convolutions import is_quick
+from fuzz.shapes import random_shape, random_views
 
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.kernel import Kernel, Variant
@@ -18,12 +16,6 @@ from tilewright.kernels.space import Configuration, SearchSpace
 
 ATTEMPTS = 1000
 """Random problems until one is for a variant: some serve one dtype and one value of an option."""
-
-FEW, SHARE_OF_FEW, SHARE_OF_EDGES = 16, 0.25, 0.2
-"""A size is at most FEW, or one of EDGES, in these shares."""
-
-LONGEST_ROW, MOST_ROWS, SHARE_OF_LONG_ROWS = 20_000, 64, 0.3
-"""Of kernels of two axes: rows for blocks of many threads."""
 
 SHARE_OF_DEFAULTS = 0.2
 MOST_ON_CPU = 2_000_000
@@ -68,24 +60,3 @@ def random_problem(kernel: Kernel, generator: random.Random) -> Problem | None:
         problem = kernel.problem(shape, dtype, options)
         return problem if kernel.name != "conv2d" or is_quick(problem) else None
     return None
-
-
-def random_shape(kernel: Kernel, generator: random.Random) -> dict[str, int]:
-    """A size for every axis that a shape must have."""
-    is_edge = generator.random() < SHARE_OF_EDGES
-    if kernel.name == "conv2d":
-        return generator.choice(edge_convolutions()) if is_edge else random_convolution(generator)
-    if kernel.name == "linear_quantized":
-        return generator.choice(edge_layers()) if is_edge else random_layer(generator)
-    if len(kernel.axes) == 2 and generator.random() < SHARE_OF_LONG_ROWS:
-        step = generator.choice(ALIGNMENTS)
-        sizes = generator.randint(1, MOST_ROWS), step * generator.randint(1, LONGEST_ROW // step)
-        return dict(zip(kernel.axes, sizes, strict=True))
-    return {axis: _size(generator) for axis in kernel.axes}
-
-
-def _size(generator: random.Random) -> int:
-    turn = generator.random()
-    if turn < SHARE_OF_FEW:
-        return generator.randint(1, FEW)
-    return generator.choice(EDGES) if turn < SHARE_OF_FEW + SHARE_OF_EDGES else random_size(generator)

@@ -51,6 +51,7 @@ class Pinned:
     """Chooses the case's configuration, whatever is asked: where arrays pose its problem."""
 
     case: Case
+    checks_first_use = False
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
         """The configuration; raises PosedOtherwiseError for a problem that does not have it."""

@@ -1,5 +1,7 @@
 """What every variant's space says of fixed problems and configurations, as tests/data/spaces.json records it.
 
+starts.json has more problems and devices: which variants take them, and where their searches start.
+
     PYTHONPATH=tests:tests/kernels:benchmarks python -m recorded_spaces
 
 writes the record anew, after a change of a space that was meant: what is stored was measured in the space before.
@@ -20,8 +22,10 @@ from tilewright.kernels.kernel import Kernel, Variant
 from tilewright.kernels.problem import Limits, Problem
 
 RECORD = Path(__file__).parents[1] / "data" / "spaces.json"
-CONFIGURATIONS, PROBLEMS, ATTEMPTS = 60, 6, 3000
-"""Random ones a variant and problem; problems that a variant admits; problems drawn until it does."""
+STARTS = RECORD.with_name("starts.json")
+CONFIGURATIONS, PROBLEMS, ATTEMPTS, STARTED = 60, 6, 3000, 64
+"""Random ones a variant and problem; problems that a variant admits; problems drawn until it does; problems with starts
+a kernel."""
 
 DEVICES = {
     "hopper": Limits(
@@ -42,16 +46,52 @@ DEVICES = {
 }
 
 
+OTHER_DEVICES = DEVICES | {
+    "turing": Limits(
+        compute_capability=(7, 5),
+        multiprocessors=40,
+        memory_bytes=15 << 30,
+        max_shared_bytes=64 << 10,
+        max_threads_per_multiprocessor=1024,
+        max_blocks_per_multiprocessor=16,
+    ),
+    "blackwell": Limits(
+        compute_capability=(12, 0),
+        multiprocessors=170,
+        memory_bytes=32 << 30,
+        max_shared_bytes=99 << 10,
+        shared_bytes_per_multiprocessor=100 << 10,
+        max_threads_per_multiprocessor=1536,
+        max_blocks_per_multiprocessor=24,
+    ),
+}
+
+
+def started(kernel: Kernel, posed: dict[str, Any]) -> dict[str, str]:
+    """A sum over the problem's sizes and layouts, and one over the variants that a device takes it with, and starts."""
+    problem = kernel.problem(posed["shape"], posed["dtype"], posed["options"])
+    found = {"problem": problem_said(kernel, problem)}
+    for device, limits in OTHER_DEVICES.items():
+        usable = [one for one in kernel.variants if one.runs_on(limits) and one.admits(problem, limits)]
+        found[device] = checksum([(one.name, told(one.space().start_for, problem, limits)) for one in usable])
+    return found
+
+
 def said(kernel: Kernel, posed: dict[str, Any]) -> dict[str, Any]:
     """A sum over the problem's sizes and layouts, and of each device's variants what the space says."""
     problem = kernel.problem(posed["shape"], posed["dtype"], posed["options"])
-    sizes = [kernel.estimated_flops(problem), kernel.estimated_bytes(problem), kernel.memory_bytes(problem)]
-    layouts = [(tensor.name, tensor.layout(problem), tensor.dtype_for(problem)) for tensor in kernel.tensors]
-    found: dict[str, Any] = {"problem": checksum([problem.canonical, sizes, layouts])}
+    found: dict[str, Any] = {"problem": problem_said(kernel, problem)}
     for device, limits in DEVICES.items():
         admitted = [one for one in kernel.variants if one.runs_on(limits) and one.admits(problem, limits)]
         found[device] = {one.name: space_said(kernel, one, problem, limits) for one in admitted}
     return found
+
+
+def problem_said(kernel: Kernel, problem: Problem) -> str:
+    """A sum over its sizes and layouts."""
+    sizes = [kernel.estimated_flops(problem), kernel.estimated_bytes(problem), kernel.memory_bytes(problem)]
+    layouts = [(tensor.name, tensor.layout(problem), tensor.dtype_for(problem)) for tensor in kernel.tensors]
+    return checksum([problem.canonical, sizes, layouts])
 
 
 def space_said(kernel: Kernel, variant: Variant, problem: Problem, limits: Limits) -> str:
@@ -118,8 +158,19 @@ def main() -> None:
         for problem in drawn.values():
             posed = {"shape": dict(problem.shape), "dtype": problem.dtype, "options": dict(problem.options)}
             rows.append({"kernel": kernel.name, **posed, "said": said(kernel, posed)})
+    _write(RECORD, rows)
+    generator, rows = random.Random("starts"), []
+    for kernel in catalogue().kernels():
+        drawn = {p.canonical: p for p in (random_problem(kernel, generator) for _ in range(STARTED)) if p is not None}
+        for problem in drawn.values():
+            posed = {"shape": dict(problem.shape), "dtype": problem.dtype, "options": dict(problem.options)}
+            rows.append({"kernel": kernel.name, **posed, "said": started(kernel, posed)})
+    _write(STARTS, rows)
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from recorded_spaces import DEVICES, RECORD, said
+from recorded_spaces import DEVICES, RECORD, STARTS, said, started
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
@@ -267,6 +267,14 @@ def test_spaces_launches_and_layouts_are_those_of_the_record(name, third):
     assert rows, "the record is without this kernel: run recorded_spaces"
     for row in rows:
         assert json.loads(json.dumps(said(catalogue().get(name), row))) == row["said"]
+
+
+@pytest.mark.parametrize("name", [kernel.name for kernel in catalogue().kernels()])
+def test_variants_and_starts_are_those_of_the_record(name):
+    rows = [row for row in json.loads(STARTS.read_text(encoding="utf-8")) if row["kernel"] == name]
+    assert rows, "the record is without this kernel: run recorded_spaces"
+    for row in rows:
+        assert started(catalogue().get(name), row) == row["said"], row
 
 
 def test_every_variant_is_in_the_record():

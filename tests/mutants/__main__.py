@@ -1,14 +1,18 @@
 """Plants faults in copies of the sources and says what noticed each: `make mutants SEED=1 CHANGES=100`.
 
 PYTHONPATH=tests python -m mutants [--only gemm] [--changes 100] [--seed 1] [--sources | --python] [--page FILE]
-    [--record FOLDER]
+    [--record FOLDER] [--log FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import sys
 import tempfile
+from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +32,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1, help="changes of Python that are judged at the same time")
     parser.add_argument("--record", type=Path, help="a folder where the record of which tests run a line is kept")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="in which changes of Python are begun")
+    parser.add_argument("--log", type=Path, help="a file that gets a line of JSON for each change of Python")
     parser.add_argument("--page", type=Path, help="the page of docs to write")
     arguments = parser.parse_args()
     both = arguments.sources == arguments.python
@@ -39,8 +45,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if arguments.python or both:
             record = recorded(arguments.record or Path(folder), arguments.workers)
-            ways = arguments.changes, arguments.seed, arguments.only, arguments.workers
-            python += map(_told, judged_python.judged(Path(folder), record, *ways))
+            ways = arguments.changes, arguments.seed, arguments.only, arguments.workers, arguments.seconds
+            for row in judged_python.judged(Path(folder), record, judged_python.Judging(*ways)):
+                python.append(_told(row))
+                if arguments.log:
+                    _log(arguments.log, row)
     print("\n".join([*summary(sources), *summary(python)]))
     if arguments.page:
         arguments.page.write_text(page(sources, python, arguments.seed), encoding="utf-8")
@@ -84,6 +93,13 @@ def page(sources: list[Row], python: list[Row], seed: int) -> str:
 def _told(row: Row) -> Row:
     print(f"{row.group} {row.file}: {row.what}: {row.caught or 'MISSED'}", flush=True)
     return row
+
+
+def _log(file: Path, row: Row) -> None:
+    """Adds the row to `file`, with a count of tests for each of their files."""
+    counts = Counter(test.partition("::")[0] for test in row.tests)
+    with file.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(asdict(row) | {"tests": counts, "seconds": round(row.seconds, 1)}) + "\n")
 
 
 def _share(rows: list[Row]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -92,4 +93,4 @@ def _seconds(path: Path) -> dict[str, float]:
     for line in path.read_text(encoding="utf-8").splitlines():
         taken, _, test = line.partition(" ")
         totals[test] = totals.get(test, 0.0) + float(taken)
-    return totals
+    return {test: taken for test, taken in totals.items() if math.isfinite(taken)}  # what fails here judges nothing

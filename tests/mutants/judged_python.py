@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 
 from mutants.coverage_record import ROOT, Recorded
+from mutants.needing_gpu import needing_gpu
 from mutants.python_changes import Change, drawn
 from mutants.table import Row
 from tilewright.service.store.embedded import EmbeddedPostgres
@@ -31,32 +35,35 @@ COPIED = (
     "deploy",
 )
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "docker-compose.yml", "LICENSE")
-LEFT_OUT = ("tuner/pytorch/",)
-"""Modules most of whose tests need a GPU."""
-
 LONGEST_S, LONGEST_TEST_S = 400.0, 60
 """Of a run, which then counts as missed, and of a test, which fails."""
 
-MOST_TESTS_S = 90.0
+MOST_TESTS_S = 120.0
 """Of the tests that judge one change, by the seconds that they took under coverage."""
 
 FIRST = "tests/service/operations/test_transactions_of_operations.py"
 """Makes the databases' template, which all later runs share, before anything is changed."""
 
+ANSWERS = "tests/service/test_recorded_answers.py"
 OF_TOPS = {
     "service/": "tests/test_generated_references.py",
+    "service/operations/": ANSWERS,
+    "service/api/": ANSWERS,
+    "service/cli/": ANSWERS,
+    "service/dashboard/": ANSWERS,
     "service/store/models/": "tests/service/store/test_schema.py::test_models_make_the_tables_of_the_revisions",
-    "kernels/": "tests/kernels/test_space.py::test_spaces_launches_and_layouts_are_those_of_the_record",
+    "kernels/": "tests/kernels/test_space.py",
 }
-"""What holds for all of a package: its generated pages, its tables, and the record of its spaces."""
+"""What holds for all of a package: its generated pages, its tables, and the records of its answers and spaces."""
 
 
 @cache
 def modules() -> dict[str, str]:
-    """The text of every module of the product, by its path."""
-    paths = [path for top in ("kernels", "tuner", "service") for path in sorted((ROOT / top).rglob("*.py"))]
+    """The text of every module of the product that runs without a GPU, by its path."""
+    paths = [path for top in ("kernels", "tuner", "service", "tests") for path in sorted((ROOT / top).rglob("*.py"))]
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
-    return {path: text for path, text in texts.items() if not path.startswith(LEFT_OUT) and "cuda" not in path}
+    left_out = needing_gpu(texts)
+    return {path: text for path, text in texts.items() if path not in left_out and not path.startswith("tests/")}
 
 
 def judging_tests(record: Recorded, module: str, change: Change) -> list[str]:
@@ -69,41 +76,58 @@ def judging_tests(record: Recorded, module: str, change: Change) -> list[str]:
     tests = record.running(module, change.line, change.line + change.old.count("\n"), room)
 
     def order(test: str) -> tuple[bool, bool, float]:
-        return own not in test.partition("::")[0], not test.startswith(room), record.seconds.get(test, 1.0)
+        return own not in test.partition("::")[0], not test.startswith(room), record.seconds[test]
 
     chosen, total_s = [], 0.0
     for test in sorted(tests, key=order):
-        total_s += record.seconds.get(test, 1.0)
-        if total_s <= MOST_TESTS_S:
+        if total_s + record.seconds[test] <= MOST_TESTS_S:
+            total_s += record.seconds[test]
             chosen.append(test)
     return chosen + [test for top, test in OF_TOPS.items() if module.startswith(top)]
 
 
-def judged(folder: Path, record: Recorded, count: int, seed: int, only: str = "", workers: int = 1) -> Iterator[Row]:
-    """A row for each of `count` changes, `folder` being an empty one for copies; `only`: how paths begin."""
-    texts = {path: text for path, text in modules().items() if path.startswith(only)}
+@dataclass(frozen=True)
+class Judging:
+    """Which changes are judged, by how many at a time, and for how long new ones are begun."""
+
+    count: int
+    seed: int
+    only: str = ""  # how paths begin
+    workers: int = 1
+    begun_within_s: float = math.inf
+
+
+def judged(folder: Path, record: Recorded, judging: Judging) -> Iterator[Row]:
+    """A row for each change, `folder` being an empty one for copies."""
+    texts = {path: text for path, text in modules().items() if path.startswith(judging.only)}
     copies: SimpleQueue[Path] = SimpleQueue()
-    for number in range(workers):
+    broken: set[str] = set()
+    begun_s = time.monotonic()
+
+    def prepare(number: int) -> None:
         copy = _copied(folder / str(number))
         failing_test(copy, [FIRST], ())
         copies.put(copy)
-    broken: set[str] = set()
 
-    def row(drawn_change: tuple[str, Change]) -> Row:
-        path, change = drawn_change
-        copy = copies.get()
+    def row(path: str, change: Change) -> Row | None:
+        if time.monotonic() - begun_s > judging.begun_within_s:
+            return None
+        copy, started_s = copies.get(), time.monotonic()
+        tests = judging_tests(record, path, change)
         try:
-            caught = _catching(copy, path, change, judging_tests(record, path, change), broken)
+            caught = _catching(copy, path, change, tests, broken)
         finally:
             copies.put(copy)
-        return Row("/".join(path.split("/")[:2]), f"{path}:{change.line}", _words(change), caught)
+        place = "/".join(path.split("/")[:2]), f"{path}:{change.line}"
+        return Row(*place, _words(change), caught, tuple(tests), time.monotonic() - started_s)
 
     try:
-        with ThreadPoolExecutor(workers) as pool:
-            rows = [pool.submit(row, change) for change in drawn(texts, count, seed)]
-            yield from (row.result() for row in as_completed(rows))
+        with ThreadPoolExecutor(judging.workers) as pool:
+            list(pool.map(prepare, range(judging.workers)))
+            rows = [pool.submit(row, *change) for change in drawn(texts, judging.count, judging.seed)]
+            yield from filter(None, (row.result() for row in as_completed(rows)))
     finally:
-        for number in range(workers):
+        for number in range(judging.workers):
             EmbeddedPostgres(_home(folder / str(number)) / "postgres").stop()
 
 
@@ -135,15 +159,21 @@ def _catching(copy: Path, path: str, change: Change, tests: list[str], broken: s
             shutil.rmtree(_home(copy) / "cache", ignore_errors=True)  # what changed code compiled
         if not caught or not failing_test(copy, [caught], broken):
             return caught
+        if caught in broken:  # pytest cannot leave out what it cannot collect
+            return ""
         broken.add(caught)
 
 
 def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) -> str:
-    """The first of these tests in the copy that fails, but for broken ones; empty where all pass."""
+    """The first of these tests in the copy that fails, but for broken ones; empty where all pass or there are none."""
+    if not tests:
+        return ""
     python_path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     environment = dict(os.environ) | {"PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
     environment["TILEWRIGHT_TEST_POSTGRES_HOME"] = str(_home(folder))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    # Of cases that take turns a commit runs some; the copy is none, and runs all that are named.
+    command += ["-m", "not gpu and not faults and not browser and not fuzz"]
     command += ["--timeout", str(LONGEST_TEST_S), *tests, *(f"--deselect={one}" for one in broken)]
     try:
         ended = subprocess.run(

@@ -40,6 +40,7 @@ _WORDS = {
     "description",
     "title",
     "help",
+    "examples",
     "name",
     "frozen",
     "slots",
@@ -147,7 +148,7 @@ def _constant(node: ast.Constant) -> list[ast.AST]:
         return [ast.Constant(not value)]
     if not isinstance(value, int | float):
         return []
-    return [ast.Constant(value + 1 if isinstance(value, int) and value <= MOST_COUNTED else value * 10)]
+    return [ast.Constant(value + 1 if value == 0 or (isinstance(value, int) and value <= MOST_COUNTED) else value * 10)]
 
 
 def _operated(node: ast.BinOp) -> list[ast.AST]:

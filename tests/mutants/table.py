@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A fault in `file`, and what `caught` it; `group`: a kernel's variant, or a package."""
+    """A fault in `file`, and what `caught` it; `group`: a kernel's variant, or a package.
+
+    A change of Python has the tests that were to judge it, and how long they ran.
+    """
 
     group: str
     file: str
     what: str
     caught: str
+    tests: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def summary(rows: Sequence[Row]) -> list[str]:

@@ -9,6 +9,7 @@ from mutants.coverage_record import recorded
 from mutants.faults import SOURCES
 from mutants.judged_python import judging_tests, modules
 from mutants.judged_sources import SHAPES, planted
+from mutants.needing_gpu import needing_gpu
 from mutants.python_changes import Change, changes, drawn
 from mutants.table import Row, missed, summary
 from tilewright.kernels.catalogue import catalogue
@@ -68,6 +69,37 @@ def test_a_change_is_judged_by_the_tests_that_run_its_line(tmp_path):
     assert all(seconds > 0 for seconds in record.seconds.values())
     far = Change(line=text.count("\n") + 100, start=0, end=0, old="", new="")
     assert set(judging_tests(record, module, far)) >= set(chosen)
+
+
+def test_modules_that_only_those_of_a_gpu_import_need_one_as_well():
+    texts = {
+        "tuner/direct.py": "def f():\n    import triton\n",
+        "tuner/two.py": "from tilewright.tuner.three import y\n",
+        "tuner/three.py": "y = 1\n",
+        "tuner/four.py": "",
+        "tuner/named.py": "",
+        "tuner/used.py": "",
+        "tuner/pytorch/any.py": "from tilewright.tuner import named as n, used",
+        "tuner/by_name.py": "import_module(f'{__package__}.four')\nimport_module('torch')",
+        "tests/test_two.py": "import pytest\npytest.importorskip('torch')\nfrom tilewright.tuner import two, used\n",
+        "tests/test_used.py": "import tilewright.tuner.used\n",
+    }
+    needing = needing_gpu(texts)
+    assert needing == {
+        "tuner/direct.py",
+        "tuner/two.py",
+        "tuner/three.py",
+        "tuner/named.py",
+        "tuner/pytorch/any.py",
+        "tests/test_two.py",
+    }
+    assert "tuner/four.py" in needing_gpu({**texts, "tuner/by_name.py": texts["tuner/by_name.py"] + "\nimport cupy"})
+
+
+def test_a_test_that_failed_while_it_was_recorded_judges_nothing(tmp_path):
+    (tmp_path / "test_both.py").write_text("def test_right(): pass\n\ndef test_wrong(): assert False\n")
+    record = recorded(tmp_path, 1, [str(tmp_path / "test_both.py")])
+    assert [test.rpartition("::")[2] for test in record.seconds] == ["test_right"]
 
 
 def test_a_seed_draws_the_same_changes():

@@ -44,10 +44,10 @@ def shapes(count: int = SHAPES) -> Iterator[dict[str, int]]:
             yield dict(zip("mnk", sizes, strict=True))
 
 
-def fill(rows: Rows) -> None:
+def fill(rows: Rows, count: int = SHAPES) -> None:
     """All of it. Seven of ten problems are tuned on a model; some are stale, slower than before, or failed."""
     chosen, place = random.Random(7), 0
-    for shape in shapes():
+    for shape in shapes(count):
         for model in GPUS:
             if (chosen.random() if model != H200 else 0.0) > 0.7:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.tuner.report.rows import Bandwidth, LadderReport, Moves, StepRow, SweepRow, Time, Traffic, Work
+from tilewright.tuner.report.rows import Bandwidth, LadderReport, Moves, StepRow, SweepRow, Time, Work
 
 SIZES = (2, 16, 128, 1024)
 STEPS = {  # by key: place, title, ms at the largest size, by how much a size of an eighth is faster
@@ -46,7 +46,6 @@ def made_report(**changes: object) -> LadderReport:
                 peak_gflops=60000.0 if on_device else None,
                 tile={"naive": (1, 1), "tiled": (16, 16)}.get(key),
                 moves=moves_of(1024) if on_device else None,
-                traffic=Traffic(1.6e9 if key == "naive" else 1.6e8, 2e8, 1.3e7) if on_device else None,
             )
         )
         for place_in_row, size in enumerate(reversed(SIZES)):

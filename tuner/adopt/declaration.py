@@ -47,7 +47,7 @@ class Declaration:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole declaration as text."""
         inputs, answer = self._inputs(), self._answer()
         declared = [*self._entry(), *self._lists(), *self._functions(inputs, answer)]
         parts = [self._values_of(), self._launch(), inputs, *answer, self._fault()]
@@ -182,7 +182,7 @@ class Declaration:
 
     @property
     def _is_for_all(self) -> bool:
-        """Whether it has an answer for every shape."""
+        """Whether the script has an answer for every shape."""
         return self.is_for_any_size and not self._posed
 
     def _fault(self) -> str:

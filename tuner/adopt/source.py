@@ -247,7 +247,7 @@ def _body_of(text: str, entry: str, kind: str = "__global__") -> str:
 
 
 def is_known(dtype: str) -> bool:
-    """Whether an argument may have it."""
+    """Whether an argument may have that C type."""
     return dtype in C_TYPES
 
 

@@ -82,7 +82,7 @@ class ServedEntries:
         self._warned: set[object] = set()
 
     def get(self, key: str) -> str | None:
-        """The text that the service has."""
+        """The entry's text, as the service has it."""
         answer = self._answer(f"{PATH}/{key}")
         return str(answer["data"]) if answer and "data" in answer else None
 

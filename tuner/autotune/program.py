@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 SEARCH = "what triton.autotune finds"
@@ -18,7 +21,11 @@ def start() -> None:
     """From now on, in this process. Where a call's configuration is known, nothing is tuned for it."""
     from triton.runtime.autotuner import Autotuner  # noqa: PLC0415 - the program has just imported Triton
 
-    search = Autotuner.run
+    search, decorate = Autotuner.run, Autotuner.__init__
+
+    def decorated(this: Any, *args: Any, **kwargs: Any) -> None:
+        decorate(this, *args, **kwargs)
+        _import_ahead()
 
     def run(this: Any, *args: Any, **kwargs: Any) -> Any:
         known, chosen = _state(this)
@@ -36,13 +43,29 @@ def start() -> None:
         this.best_config = config
         return importlib.import_module(f"{__package__}.known").launched(this, config, named, args, kwargs)
 
-    Autotuner.run = run
+    Autotuner.run, Autotuner.__init__ = run, decorated
+
+
+@cache
+def _import_ahead() -> None:
+    """Imports what the first launch needs, beside the program, which makes its arrays meanwhile; once a process.
+
+    A process that forks waits for it: an import that is under way would never end in the child.
+    """
+    thread = threading.Thread(target=_imported, daemon=True, name="tilewright-import")
+    thread.start()
+    os.register_at_fork(before=thread.join)
+
+
+def _imported() -> None:
+    with suppress(Exception):  # the first launch imports again, and says what it is
+        importlib.import_module(f"{__package__}.known")
+        importlib.import_module("tilewright.kernels.catalogue").catalogue()
 
 
 def _state(tuner: Any) -> Any:
     """What is known of the autotuner's calls, and what was chosen for them."""
     if "tilewright" not in tuner.__dict__:
-        # Here, and not ahead: it takes a while, and many programs that import Triton launch nothing.
         with _without_collections():
             module = importlib.import_module(f"{__package__}.known")
         tuner.tilewright = module.KnownConfigs(tuner, only_tuned=True), {}

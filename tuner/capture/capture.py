@@ -86,7 +86,7 @@ class Capture:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As it is written."""
+        """The launch as the document holds it."""
         return {"format": FORMAT, "program": self.program, "launches": self.launches}
 
 

@@ -40,7 +40,7 @@ class Proposals:
         self.values[name], self.default[name] = values_around(default, is_block=is_block), default
 
     def drop(self, name: str) -> None:
-        """Proposes it no longer."""
+        """Takes the value out of the proposals."""
         del self.values[name], self.default[name]
 
 

@@ -42,7 +42,7 @@ def names_in(node: Node) -> set[str]:
 
 
 def is_macro(node: Node) -> bool:
-    """Whether it is a `#define`."""
+    """Whether the node is a `#define`."""
     return node.type in {"preproc_def", "preproc_function_def"}
 
 

@@ -50,7 +50,7 @@ class Environment:
     clocks: str  # "default", or the application clocks that are set
 
     def with_triton(self, version: str) -> Environment:
-        """The same device's for kernels that Triton compiles, or interprets on a CPU."""
+        """The environment of this device for kernels that Triton compiles, or interprets on a CPU."""
         changed = replace(self, compiler="triton", compiler_version=version)
         return replace(changed, runtime="interpreter") if self.driver == "host" else changed
 

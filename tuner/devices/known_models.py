@@ -98,7 +98,7 @@ def product_of(figures: Mapping[str, str]) -> Product:
 
 
 def model_of_product(name: str, product: Product) -> DeviceModel:
-    """As a worker on such a device would describe it."""
+    """The device model of a product, as a worker on such a device would describe it."""
     threads, blocks, shared_kib, block_kib = _OF_CAPABILITY[product.compute_capability]
     attributes = {
         "COMPUTE_CAPABILITY_MAJOR": product.compute_capability[0],

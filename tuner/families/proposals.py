@@ -95,7 +95,7 @@ class Proposals:
                 yield from changes
 
     def _extent(self, configuration: Configuration) -> tuple[int, tuple[int, ...]]:
-        """Of a tile along the open axis, and along the others."""
+        """Sizes of a tile along the open axis, and along the others."""
         extents = self._tiles.extents(self._family.largest, configuration)
         return extents[self._place], (*extents[: self._place], *extents[self._place + 1 :])
 

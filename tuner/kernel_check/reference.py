@@ -81,5 +81,5 @@ def _flaw_of(reference: Reference, shape: tuple[int, ...]) -> str | None:
 
 
 def words_of(shape: Shape) -> str:
-    """As commands have it: `h=9,w=35`."""
+    """The shape as commands have it: `h=9,w=35`."""
     return ",".join(f"{axis}={size}" for axis, size in shape.items())

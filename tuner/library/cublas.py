@@ -148,7 +148,7 @@ class Cublas:
             raise LibraryError(f"{name}: status {status}")
 
     def status(self, routine: Routine) -> int:
-        """Calls the routine; what it answers."""
+        """The status that cuBLAS returns when the routine is called."""
         status: int = getattr(self._library, routine.function)(self._handle, *routine.arguments)
         return status
 

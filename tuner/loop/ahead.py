@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.bench import Bench
 from tilewright.tuner.outcome import Evaluation
-from tilewright.tuner.search import Searcher
+from tilewright.tuner.search.searcher import Searcher
 
 LOOKAHEAD = 8
 """Proposals beside the next one where the bench does not say how many it compiles at a time, and in small budgets."""

@@ -11,7 +11,7 @@ from tilewright.tuner.loop.ahead import Claim
 from tilewright.tuner.loop.finals import DroppedFinalist, Finalist, LibraryTime
 from tilewright.tuner.loop.rounds import Steadiness
 from tilewright.tuner.outcome import Evaluation
-from tilewright.tuner.search import Prior
+from tilewright.tuner.search.searcher import Prior
 
 StoppedBy = Literal["trials", "seconds", "target", "exhausted", "cancelled"]
 

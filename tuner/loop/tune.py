@@ -28,7 +28,8 @@ from tilewright.tuner.loop.study import (
     TuneResult,
 )
 from tilewright.tuner.outcome import Evaluation, Outcome
-from tilewright.tuner.search import SAMPLERS, make_searcher
+from tilewright.tuner.search.samplers import make_searcher
+from tilewright.tuner.search.searcher import SAMPLERS
 
 MOST_STARTS = 16
 """The most of a caller's starts that are tried; SHARE_OF_BUDGET may allow fewer."""

@@ -78,7 +78,7 @@ class Asked(NamedTuple):
         return not self.choice.is_behind and self.is_beside
 
     def of_rows(self, rows: int) -> Asked:
-        """The same of another size along the axis that the launcher leaves open."""
+        """The same question for another size along the axis that the launcher leaves open."""
         axis = getattr(self.launcher, "family").axis  # noqa: B009 - only a launcher of every size is asked
         return self._replace(problem=self.problem.with_size(axis, rows))
 

@@ -55,7 +55,7 @@ class Operator:
     plans: Plans = field(init=False)
 
     def __post_init__(self) -> None:
-        """Registers it."""
+        """Registers the operator with PyTorch."""
         LIBRARY.define(self.name + self.schema, tags=(torch.Tag.pt2_compliant_tag,))
         object.__setattr__(self, "op", getattr(torch.ops.tilewright, self.name).default)
         plans = Plans(self.name, self.kernel, self.result, self.pose, self.pytorch, self.in_tf32)
@@ -94,7 +94,7 @@ class Operator:
 
     @property
     def _writes(self) -> bool:
-        """Whether it writes into an argument and returns nothing."""
+        """Whether the operator writes into an argument and returns nothing."""
         return self.schema.endswith("-> ()")
 
     def _dispatched(self, arguments: Sequence[Any]) -> Any:
@@ -138,7 +138,7 @@ class Operator:
         ctx.save_for_backward(*[inputs[place] for place in ctx.places])
 
     def _backward(self, ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        """Those of PyTorch's own operator, which runs once more."""
+        """The gradients of PyTorch's own operator, which runs once more."""
         given, saved = list(ctx.given), dict(zip(ctx.places, ctx.saved_tensors, strict=True))
         wanted = [place for place in ctx.places if ctx.needs_input_grad[place]]
 

@@ -38,7 +38,7 @@ class Warm:
         self._was_tf32 = False
 
     def __reduce__(self) -> tuple[type[Warm], tuple[()]]:
-        """A new one."""
+        """Pickles as a new one: what was captured belongs to this process."""
         return Warm, ()
 
     def run(self, x: Tensor, parameters: Iterable[Tensor | None]) -> Any:

@@ -52,7 +52,7 @@ class KnownConfiguration:
     source: str
 
     def fits(self, problem: Problem) -> bool:
-        """Whether it was tuned for this problem, whatever arithmetic was admitted."""
+        """Whether the choice was tuned for this problem, whatever arithmetic was admitted."""
         mine = (self.kernel, dict(self.shape), self.dtype, _but_accuracy(self.options))
         return mine == (problem.kernel, problem.stated_shape, problem.dtype, _but_accuracy(problem.options))
 

@@ -1,4 +1,4 @@
-"""A ladder measured on one device: configurations chosen, steps timed in turn, sizes swept, bytes counted."""
+"""A ladder measured on one device: configurations chosen, steps timed in turn, sizes swept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.tuner.report.ladders import Ladder, Step
 from tilewright.tuner.report.rows import LadderReport, Moves, StepRow, SweepRow, Work
 from tilewright.tuner.report.scales import Scale
 from tilewright.tuner.report.tables import shape_text
-from tilewright.tuner.report.traffic import Counted, Watched, counted, predicted_bytes, tile_of
+from tilewright.tuner.report.traffic import predicted_bytes, tile_of
 from tilewright.tuner.report.turns import Measured, times
 
 HOST = ("loop", "blas")
@@ -54,7 +54,6 @@ class LadderRun:
     ladder: Ladder
     scale: Scale
     known: Sequence[KnownConfiguration] = ()
-    counters: bool = True
     command: str = ""
     on_progress: OnProgress = lambda _share, _what: None
     own: Kernel | None = None
@@ -67,7 +66,7 @@ class LadderRun:
         self._plain = self._kinds[0]  # which the library is compared in
         steps = [step for step in self.ladder.steps if step.place != "library"]
         swept = len(self.scale.sizes) + len(self.scale.rectangles)
-        self._done, self._parts = 0.0, len(steps) + len(self._kinds) + swept + 2.0  # counters and writing
+        self._done, self._parts = 0.0, len(steps) + len(self._kinds) + swept + 1.0  # writing
         self._deadline = time.monotonic() + self.scale.total_s
         self._unsearched = sum(step.place == "device" and step.is_searched for step in steps)
         self._choices: dict[str, StepChoice] = {}
@@ -85,11 +84,8 @@ class LadderRun:
             shapes = [(0, shape, f"The shapes from {shape_text(shape)}") for shape in self.scale.rectangles]
             rectangles = self._sweep(shapes)
             self._host_steps(sweep)
-            counters = self._counted()
         finally:
             self.host.close()
-        if counters.missing:
-            self.notes.append(f"Bytes were not counted: {counters.missing}.")
         self._tell(self._parts, "writing")
         model = self.device.model
         return LadderReport(
@@ -103,7 +99,7 @@ class LadderRun:
             facts=facts.facts(self.device, self.command),
             bandwidth=facts.bandwidth(self.device),
             peaks=dict(model.datasheet_gflops),
-            steps=tuple(self._row(step, counters) for step in self.ladder.steps),
+            steps=tuple(self._row(step) for step in self.ladder.steps),
             sweep=tuple(sweep),
             compared=self.ladder.compared,
             notes=tuple(self.notes),
@@ -247,26 +243,7 @@ class LadderRun:
                 measured = Measured(last.time, last.bound_ratio, problem=problem)
             self._found[step.key] = measured
 
-    def _counted(self) -> Counted:
-        if self.device.model.kind != "cuda":
-            return Counted({}, missing="the CPU device has no counters")
-        if self.own is not None:
-            return Counted({}, missing="that is done for the kernels of this package")
-        if not self.counters:
-            return Counted({}, missing="counters were not asked for")
-        self._tell(self._done + 1, "bytes, by ncu")
-        watched = [
-            Watched(
-                self._problem(kind),
-                list(dict.fromkeys(self._choices[step.key].configuration for step in self._chosen(kind))),
-                library=kind == self._plain,
-            )
-            for kind in sorted(self._kinds, key=lambda kind: kind == self._plain)  # the library's launches come last
-            if self._chosen(kind)
-        ]
-        return counted(self.device.uuid, watched)
-
-    def _row(self, step: Step, counters: Counted) -> StepRow:
+    def _row(self, step: Step) -> StepRow:
         measured = self._found.get(step.key, Measured(left_out="there is none here"))
         problem = measured.problem or self._problem(_kind(step))
         row = StepRow(
@@ -288,7 +265,7 @@ class LadderRun:
         row = replace(row, moves=self._moves.get(_kind(step)))
         choice = self._choices.get(step.key)
         if choice is None:
-            return replace(row, traffic=counters.library if step.place == "library" else None)
+            return row
         configuration = choice.configuration
         tile = tile_of(configuration) if self.kernel.name in TILED else None
         return replace(
@@ -298,7 +275,6 @@ class LadderRun:
             is_short=choice.is_short,
             tile=tile,
             predicted_bytes=predicted_bytes(problem, tile) if tile else None,
-            traffic=counters.steps.get((step.dtype, configuration)) if not step.beyond else None,
         )
 
     def _work(self, problem: Problem) -> Work:

@@ -1,4 +1,4 @@
-"""The report's findings in sentences, and its files: HTML that needs nothing else, Markdown, CSV, JSON."""
+"""The report's findings in sentences, and its files: a page of Markdown, and all numbers as JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 import jinja2
 
 from tilewright.tuner.report import tables
-from tilewright.tuner.report.figures import crossings, figures
-from tilewright.tuner.report.rows import LadderReport, StepRow, ratios
+from tilewright.tuner.report.rows import LadderReport, StepRow, crossings, ratios
 from tilewright.tuner.report.tables import Table, number, shape_text
 
 _PREDICTED = (
@@ -21,7 +20,6 @@ _PREDICTED = (
     "of what it takes without tiles, where tiles are square."
 )
 _USED_ONCE = "A matrix that is used once cannot be shared by tiles: what can be saved is asking for more than it has."
-_COUNTED = "Counted by ncu in one launch, clocks left alone: loads as they reach the L1 cache, reads of L2, memory."
 
 
 @dataclass(frozen=True)
@@ -31,17 +29,12 @@ class Section:
     title: str
     text: str
     table: Table
-    is_long: bool = False
-    """Too long for the Markdown page; the HTML page and the CSV file have it."""
 
 
 def files(report: LadderReport) -> Mapping[str, str]:
     """The text of each file by its name."""
     return {
-        f"{report.kernel}.html": _rendered("page.html.j2", report),
-        f"{report.kernel}.md": _rendered("page.md.j2", report),
-        f"{report.kernel}-steps.csv": tables.steps_csv(report),
-        f"{report.kernel}-sizes.csv": tables.sweep_csv(report),
+        f"{report.kernel}.md": _page(report),
         f"{report.kernel}.json": json.dumps(report.as_json(), indent=1) + "\n",
     }
 
@@ -55,23 +48,16 @@ def write(report: LadderReport, folder: Path) -> list[Path]:
         return [(Path(made) / name).replace(folder / name) for name in files(report)]
 
 
-def _rendered(template: str, report: LadderReport) -> str:
+def _page(report: LadderReport) -> str:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    page = jinja2.Environment(
-        loader=loader,
-        autoescape=jinja2.select_autoescape(("html.j2",)),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    ).get_template(template)
-    return page.render(
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)  # noqa: S701 - Markdown
+    return environment.get_template("page.md.j2").render(
         report=report,
         title=title_of(report),
         findings=findings(report),
         reasons=reasons(report),
         protocol=protocol(report),
-        sections=_sections(report),
-        details=_details(report),
-        figures=figures(report) if template.endswith(".html.j2") else [],
+        sections=[*_sections(report), *_details(report)],
         number=tables.number,
     )
 
@@ -99,14 +85,9 @@ def _sections(report: LadderReport) -> list[Section]:
         )
     here = [step for step in steps if step.place in {"device", "library"}]
     if here:
-        found.append(Section("Bytes moved", _traffic_text(report), tables.table(tables.TRAFFIC, here, report)))
+        text = _PREDICTED if report.unit == "gflops" else _USED_ONCE
+        found.append(Section("Bytes moved", text, tables.table(tables.TRAFFIC, here, report)))
     return found
-
-
-def _traffic_text(report: LadderReport) -> str:
-    texts = [_PREDICTED if report.unit == "gflops" else _USED_ONCE]
-    is_counted = any(step.traffic is not None for step in report.steps)
-    return " ".join([*texts, _COUNTED if is_counted else "Nothing was counted here: see the notes."])
 
 
 def _details(report: LadderReport) -> list[Section]:
@@ -121,21 +102,18 @@ def _details(report: LadderReport) -> list[Section]:
     ]
     if report.sweep:
         found.append(Section("Step over step, by size", "Times as fast.", tables.ratio_table(report)))
-        columns = [column for column in tables.SWEEP if column.name != "configuration"]
         text = f"{' = '.join(report.swept)}; other sizes as in the first table."
-        found.append(Section("Every size", text, tables.table(columns, report.sweep, report), is_long=True))
+        found.append(Section("Every size", text, tables.table(tables.SWEEP, report.sweep, report)))
     if report.rectangles:
         text = "Each axis in turn an eighth of the others; configurations chosen as in the sweep."
-        columns = [column for column in tables.SWEEP if column.name != "configuration"]
-        table = tables.table(columns, report.rectangles, report)
-        found.append(Section("Rectangular shapes", text, table, is_long=True))
+        found.append(Section("Rectangular shapes", text, tables.table(tables.SWEEP, report.rectangles, report)))
     return found
 
 
 def findings(report: LadderReport) -> list[str]:
     """The main findings, in a few lines."""
     sentences = [*_fastest(report), *_climb(report), *_short(report)]
-    return [*sentences, *_crossings(report), *_compared(report), *_tiles(report)]
+    return [*sentences, *_crossings(report), *_compared(report)]
 
 
 def reasons(report: LadderReport) -> list[tuple[str, str]]:
@@ -230,18 +208,6 @@ def _compared(report: LadderReport) -> Iterator[str]:
                 f"{titles[second]} over {titles[first]}: from {number(least[1])} times as fast (at {least[0]}) "
                 f"to {number(most[1])} (at {most[0]})."
             )
-
-
-def _tiles(report: LadderReport) -> Iterator[str]:
-    by_key = {s.key: s for s in report.steps if s.traffic is not None and s.traffic.asked_bytes}
-    naive, tiled = by_key.get("naive"), by_key.get("tiled")
-    if naive is None or tiled is None or tiled.tile is None or naive.traffic is None or tiled.traffic is None:
-        return
-    share = (tiled.traffic.asked_bytes or 0.0) / (naive.traffic.asked_bytes or 1.0)
-    yield (
-        f"With tiles of {tiled.tile[0]} the loads should fall to 1/{tiled.tile[0]}; counted, they fall to "
-        f"1/{1 / share:.1f} of naive's, whose warps share each element of A and so ask for less than a number a thread."
-    )
 
 
 def title_of(report: LadderReport) -> str:

@@ -35,15 +35,6 @@ class Moves:
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes of one launch, as ncu counted them: asked of L1 by loads, read from L2, moved from and to memory."""
-
-    asked_bytes: float | None = None
-    l2_bytes: float | None = None
-    dram_bytes: float | None = None
-
-
-@dataclass(frozen=True)
 class Work:
     """Work of a problem: operations, compulsory bytes (each input read once, each output written once).
 
@@ -89,7 +80,6 @@ class StepRow:
     tile: tuple[int, int] | None = None
     predicted_bytes: float | None = None
     moves: Moves | None = None
-    traffic: Traffic | None = None
     is_short: bool = False
     than: str = ""
 
@@ -199,11 +189,6 @@ class LadderReport:
         """A step's rows of the sweep, by size."""
         return sorted((row for row in self.sweep if row.key == key), key=lambda row: row.size)
 
-    def swept_keys(self) -> list[str]:
-        """The steps of the sweep, in the ladder's order."""
-        there = {row.key for row in self.sweep}
-        return [step.key for step in self.steps if step.key in there]
-
     def as_json(self) -> dict[str, Any]:
         """Plain data, for the file of JSON."""
         return asdict(self)
@@ -246,3 +231,10 @@ def fastest_sizes(report: LadderReport, keys: Sequence[str], *, transfers: bool)
             time_ms = row.with_transfers_ms if transfers else row.time.median_ms
             best[row.size] = min(time_ms, best.get(row.size, math.inf))
     return sorted(best.items())
+
+
+def crossings(report: LadderReport, host: str, *, transfers: bool) -> float | None:
+    """The size from which on the device's fastest step, library included, beats a step of the host."""
+    host_times = [(float(row.size), row.time.median_ms) for row in report.series(host)]
+    on_device = [step.key for step in report.steps if step.place in {"device", "library"}]
+    return crossing(fastest_sizes(report, on_device, transfers=transfers), host_times)

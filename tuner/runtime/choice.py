@@ -57,7 +57,7 @@ class Choice:
 
     @property
     def is_measured(self) -> bool:
-        """Whether its time was taken, and the library's where there is one, at this problem or over its range."""
+        """Whether it was timed, and the library where there is one, at this problem or over its range."""
         return self.match in MEASURED
 
     @property

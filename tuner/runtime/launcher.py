@@ -164,7 +164,7 @@ class Launcher:
             self.prepare_for(*self._posed(arrays, named, device))
 
     def prepare_for(self, problem: Problem, device: str) -> None:
-        """As `prepare`, for what arrays pose on a resolved device."""
+        """`prepare` for the problem that arrays pose on a resolved device."""
         self._launches(problem, device).prepare(ordinal_of(device) if device != "cpu" else 0)
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None]:
@@ -188,7 +188,7 @@ class Launcher:
         return self.choice_for(*self._posed(arrays, named, device))
 
     def choice_for(self, problem: Problem, device: str) -> Choice:
-        """As `choice`, for what arrays pose on a resolved device."""
+        """`choice` for the problem that arrays pose on a resolved device."""
         return self._choices.choose(self.kernel, problem, place_of(device))
 
     def range_of(self, problem: Problem, device: str) -> Hashable:

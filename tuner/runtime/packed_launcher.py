@@ -40,7 +40,7 @@ class PackedLauncher(Launcher):
         return packed
 
     def __call__(self, *arrays: Any, stream: Any = None, **named: Any) -> Any:
-        """As `Launcher`'s, with what `pack` returned in the operand's place."""
+        """Launches as a `Launcher` does, with what `pack` returned in the operand's place."""
         scalars = self._scalars
         if named or len(arrays) != self._count:
             arrays, scalars = self._sorted_out(arrays, named)
@@ -55,7 +55,7 @@ class PackedLauncher(Launcher):
         return self._written(arrays)
 
     def _posed(self, arrays: Sequence[Any], named: Mapping[str, Any], device: str | None) -> tuple[Problem, str]:
-        """As `Launcher`'s; the operand may be packed or not."""
+        """The problem as a `Launcher` poses it; the operand may be packed or not."""
         arrays = [a.array if isinstance(a, PackedOperand) else a for a in arrays]
         named = {name: a.array if isinstance(a, PackedOperand) else a for name, a in named.items()}
         return super()._posed(arrays, named, device)

@@ -129,7 +129,7 @@ class GaussianSampler(ModelSampler):
         return found
 
     def _are_known(self) -> NDArray[np.bool_]:
-        """Which of the trials that are modelled have ended."""
+        """Which of the modelled trials have ended."""
         return np.array([self.seen[n].time_ms is not None for n in self._taken], dtype=bool)
 
     def _up_to_date(self) -> tuple[Surrogate, Trends]:

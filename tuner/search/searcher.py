@@ -9,6 +9,9 @@ from typing import Protocol
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.outcome import Evaluation
 
+SAMPLERS = ("gp", "tpe", "random")
+"""The searches by name; the first is the default. docs/measuring/search.md compares them."""
+
 Evaluated = tuple[Configuration, Evaluation]
 
 

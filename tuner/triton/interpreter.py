@@ -56,7 +56,7 @@ class InterpretedProgram:
         return cls(kernel.source(variant.name), f"{kernel.name}/{variant.source}", kernel.entry, definitions, types)
 
     def text(self) -> str:
-        """As `main` reads it."""
+        """The program's description as the child's `main` reads it."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
@@ -174,7 +174,7 @@ class _Launches:
 
 
 def _verify(launches: _Launches) -> None:
-    """As the host programs do: once at the end of the pages, once at their start."""
+    """Launches twice, as the CPU's host programs do: with arrays at the end of their pages, and at the start."""
     for number, at_end in enumerate((True, False)):
         launch = launches.placed(at_end=at_end)
         launch()

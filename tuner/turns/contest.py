@@ -33,7 +33,7 @@ class Event(Protocol):
         """Behind what has been enqueued."""
 
     def query(self) -> bool:
-        """Whether the GPU has reached it."""
+        """Whether the GPU has reached the event."""
 
     def elapsed_time(self, end: Any, /) -> float:
         """Milliseconds from it to another one; both have been reached."""
@@ -145,7 +145,7 @@ class Contests:
         return any(contest.settle() is None for contest in list(self._by_range.values()))
 
     def verdicts(self, device: str) -> dict[tuple[str, Hashable], Verdict]:
-        """By caller and problems on that device; what is undecided stays as the records say."""
+        """The verdicts on that device, by caller and problems; what is undecided stays as the records say."""
         found = [(key, one) for key, one in list(self._by_range.items()) if key[1] == device]
         return {(who, what): one.verdict or Verdict(one.prefers_ours) for (who, _, what), one in found}
 

@@ -57,11 +57,11 @@ class PytorchEvent:
         self.own.record(self._cuda.current_stream(self._device))
 
     def query(self) -> bool:
-        """Whether the GPU has reached it."""
+        """Whether the GPU has reached the event."""
         return bool(self.own.query())
 
     def elapsed_time(self, end: Any, /) -> float:
-        """Milliseconds to another one."""
+        """Milliseconds from this event to another one."""
         return float(self.own.elapsed_time(end.own))
 
 

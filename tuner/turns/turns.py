@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from tilewright.kernels.errors import KernelError
 from tilewright.tuner.errors import TunerError
+from tilewright.tuner.turns.beside import Beside
 from tilewright.tuner.turns.contest import Contest, Event, Timed, Verdict
 
 Run = Callable[[Sequence[Any]], Any]
@@ -42,10 +43,7 @@ class Turns:
         self.ours = ours
         self._library, self._contest, self._decided, self._event = library, contest, decided, event
         self._expected_ms = expected_ms
-        self._loading: threading.Thread | None = None
-        if load is not None and contest.keeps_ours:
-            self._loading = threading.Thread(target=beside_captures(load), daemon=True, name="tilewright-load")
-            self._loading.start()
+        self._loading = Beside(beside_captures(load)) if load is not None and contest.keeps_ours else None
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The result; raises TunerError before anything has run, where ours cannot be launched."""
@@ -55,7 +53,7 @@ class Turns:
         if verdict is not None and not verdict.is_ours:
             self._decided(verdict)
             return self._library(arguments)
-        if self._loading is not None and self._loading.is_alive():
+        if self._loading is not None and self._loading.is_running():
             return self._library(arguments)
         if verdict is not None:
             self._decided(verdict)
@@ -72,7 +70,7 @@ class Turns:
     def wait(self) -> None:
         """Until ours is loaded."""
         if self._loading is not None:
-            self._loading.join()
+            self._loading.wait()
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
         """The result by whom the range's turns or the records say, or who calls."""
@@ -92,14 +90,13 @@ class Search:
         self._error: Exception | None = None
         self._lock = threading.Lock()
         self._decision: tuple[Run | None] | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True, name="tilewright-find")
-        self._thread.start()
+        self._finding = Beside(self._run)
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         """The result; waits for the thread where calls may not differ from one to the next."""
-        if self._thread.is_alive() and may_take_turns():
+        if self._finding.is_running() and may_take_turns():
             return self._library(arguments)
-        self._thread.join()
+        self._finding.wait()
         with self._lock:
             if self._decision is None:
                 self._decision = (self._decide(arguments, self._error),)
@@ -142,7 +139,7 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
         return self
 
     def __exit__(self, *_: object) -> None:
-        """As before."""
+        """From here on as before."""
         _HELD.count -= 1
         _HELD.ours -= self._ours
 
@@ -186,7 +183,7 @@ def may_take_turns() -> bool:
 
 
 def _is_capturing(torch: Any) -> bool:
-    """By the function that no capture replaces: a model's code is told that there is none (`graph_capture`)."""
+    """Whether a graph is captured, by the function that `graph_capture` does not replace for a model's code."""
     return bool(torch.cuda.is_initialized() and torch.cuda.graphs.is_current_stream_capturing())
 
 
@@ -203,7 +200,7 @@ def apart_from_captures() -> None:
 
 
 def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
-    """The same for a thread of its own: no capture of another thread stops it or is spoilt, and it raises nothing.
+    """`load` for a thread of its own: no capture of another thread stops it or is spoilt by it, and it raises nothing.
 
     What failed, the first launch says.
     """

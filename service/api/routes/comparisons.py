@@ -44,7 +44,10 @@ class MatrixQuery(PageQuery):
         default=None, description="Only problems with a cell that is so: beside the library, or in need of attention."
     )
     device_model: str | None = Field(
-        default=None, max_length=128, description="Of which `status` is asked.", examples=[EXAMPLE["device_model"]]
+        default=None,
+        max_length=128,
+        description="The device model whose cells `status` is about.",
+        examples=[EXAMPLE["device_model"]],
     )
     order: Order = Field(
         default=Order.AGE, description="Newest first, smallest first, worst beside the library first, or by requests."

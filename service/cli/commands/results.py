@@ -176,16 +176,13 @@ def report(  # noqa: PLR0917 - Typer reads options from parameters
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=1, help="Start no further size after this many seconds.")
     ] = None,
-    counters: Annotated[
-        bool, typer.Option("--counters/--no-counters", help="On a GPU, count memory traffic with ncu.")
-    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure a kernel's optimisation steps and write a report: HTML, Markdown, CSV. Takes up to three minutes."""
+    """Measure a kernel's optimisation steps and write a report as Markdown and JSON. Takes up to three minutes."""
     from tilewright.service.cli.local.ladder import measured
     from tilewright.tuner.report.pages import write
 
-    made = measured(kernel, device, shape=shape, known=known or (), quick=quick, seconds=seconds, counters=counters)
+    made = measured(kernel, device, shape=shape, known=known or (), quick=quick, seconds=seconds)
     paths = write(made, out)
     if as_json:
         print_json({"files": [str(path) for path in paths], "report": made.as_json()})

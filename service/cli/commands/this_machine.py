@@ -181,7 +181,7 @@ def _prune_entries(older_than: timedelta, *, dry_run: bool) -> int:
 
 
 def without_password(address: str) -> str:
-    """The same address with its password, if any, replaced by three stars."""
+    """The address with three stars in place of its password."""
     parts = urlsplit(address)
     if parts.password is None:
         return address

@@ -47,7 +47,6 @@ def measured(
     known: Sequence[Path],
     quick: bool,
     seconds: float | None,
-    counters: bool,
 ) -> LadderReport:
     """The report of that kernel; raises what is wrong with the arguments before anything runs."""
     declared = kernel_named(kernel)
@@ -57,7 +56,7 @@ def measured(
     scale.problem(declared, ladder.steps[-1].dtype, ladder.options)  # a wrong shape is refused before anything runs
     configurations = [one for path in known for one in read_known(path)]
     with alone_on(entry), _progress() as told:
-        return _run(entry, declared, ladder, scale, configurations, counters=counters, told=told)
+        return _run(entry, declared, ladder, scale, configurations, told=told)
 
 
 def device_named(name: str | None) -> DeviceEntry:
@@ -85,7 +84,6 @@ def _run(
     scale: Scale,
     given: Sequence[KnownConfiguration],
     *,
-    counters: bool,
     told: OnProgress,
 ) -> LadderReport:
     """The report; the device is opened in this process, which is the only one to use it meanwhile."""
@@ -94,7 +92,7 @@ def _run(
         known = [*given, *_from_database(kernel, ladder, scale, device.model)]
         command = shlex.join(["tilewright", *sys.argv[1:]])
         own = None if kernel.name in catalogue().by_name else kernel
-        run = LadderRun(device, ladder, scale, known, counters=counters, command=command, on_progress=told, own=own)
+        run = LadderRun(device, ladder, scale, known, command=command, on_progress=told, own=own)
         return run.report()
     finally:
         device.close()

@@ -11,7 +11,7 @@ from tilewright.service.operations.best.tables import MeasuredSizeAnswer, SizeRa
 
 
 def table_chart(table: TableAnswer) -> Options:
-    """A line of each, with a mark where a range begins, and dots where another configuration would be faster."""
+    """Times of both over the sizes, a mark where a range begins, and dots where another configuration is faster."""
     library = [(one, one.library_ms) for one in table.measured if one.library_ms is not None]
     behind = [one for one in table.measured if one.best_ms < one.time_ms]
     series: list[Options] = [

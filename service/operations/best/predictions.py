@@ -91,7 +91,7 @@ class Predictors:
             self.predictors.popitem(last=False)
 
     def keep_prediction(self, key: Hashable, prediction: Prediction | None) -> None:
-        """The same for a prediction."""
+        """Keeps the prediction in place of the one that was used least recently."""
         self.predictions[key] = prediction
         while len(self.predictions) > KEPT_PREDICTIONS:
             self.predictions.popitem(last=False)
@@ -176,7 +176,7 @@ class KeptPredictor:
 
     @cached_property
     def fitted(self) -> Predictor:
-        """By the fit that the database keeps, or fitted now."""
+        """The predictor, from the fit that the database keeps or fitted now."""
         return _fitted(self._reading, self._series, self._records, self._digest, is_stored=self._is_stored)
 
     def stored(self, problem: Problem, admits: Admits) -> Prediction | None:

@@ -31,7 +31,7 @@ from tilewright.service.operations.studies.rows import barred, prior_trials
 from tilewright.service.operations.transaction import Reading
 from tilewright.service.store import models
 from tilewright.tuner.predict.shipped import MOST_GUESSED_FROM, nearest_of
-from tilewright.tuner.search import Prior
+from tilewright.tuner.search.searcher import Prior
 
 OLDER_ENVIRONMENT = 0.95
 """Similarity: the same problem on the same device model, under another driver or compiler."""

@@ -15,8 +15,9 @@ from tilewright.service.operations.registry import device_model_of
 from tilewright.service.store import models
 from tilewright.service.store.models import ClaimState
 from tilewright.tuner.library.names import is_launched, version_of
+from tilewright.tuner.loop.finals import Finalist
 from tilewright.tuner.loop.statistics import ratio_interval
-from tilewright.tuner.loop.tune import Finalist, TuneResult
+from tilewright.tuner.loop.study import TuneResult
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.roofline import roof_ratio
 

@@ -77,7 +77,7 @@ class _Trials:
                 self.registers[configuration] = registers
 
     def record(self, problem: Problem, origin: str | None) -> Record:
-        """As a predictor takes them."""
+        """The trials as a predictor takes them."""
         return Record(problem, self.times_ms, self.registers, frozenset(self.failed), origin)
 
 

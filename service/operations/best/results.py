@@ -268,7 +268,7 @@ class AgainstLibrary(StrEnum):
 
 
 def against_library() -> ColumnElement[str | None]:
-    """The same in the database; null where no library was timed."""
+    """The verdict beside the library as an SQL expression; null where no library was timed."""
     best = models.BestConfiguration
     return case(
         (best.library_ms.is_(None), null()),

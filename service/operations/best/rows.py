@@ -233,7 +233,7 @@ def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
 
 
 def _besides(axes: Sequence[str]) -> ColumnElement[Any]:
-    """Axes of a joined problem's shape besides these; the kernel may have had others once."""
+    """Axes that a joined problem's shape has beside these; the kernel may once have had others."""
     return models.Problem.shape.op("-", return_type=JSONB())(cast(list(axes), ARRAY(Text)))
 
 

@@ -92,7 +92,7 @@ class DatabaseRows:
         return limits_of(self._model)
 
     def query(self, problem: Problem, limits: Limits) -> BestQuery:
-        """The question for that problem."""
+        """The query for that problem."""
         return BestQuery(self.kernel, problem, self.slug, limits)
 
     def exact(self, problems: Sequence[Problem]) -> list[tuple[Problem, list[StoredBest], Limits]]:

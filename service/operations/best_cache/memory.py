@@ -98,7 +98,7 @@ class BestMemory:
         return self._renewed(shelf, answer)
 
     def find_of(self, kernel: str, device_model: str | None, problem: Problem) -> CachedAnswer | None:
-        """The same for a problem."""
+        """The answer of `find_best` for a problem; None where the database must be asked."""
         shelf = self._shelf(kernel, device_model)
         try:
             return None if shelf is None else self._renewed(shelf, shelf.find_of(problem))
@@ -133,7 +133,7 @@ class BestMemory:
         return is_kept
 
     def is_predictable(self, kernel: str, device_model: str, problem: Problem) -> bool:
-        """Whether it is known here that its answer is no matter of a look-up."""
+        """Whether memory knows that no look-up answers the problem, so that it is predicted."""
         shelf = self._shelf(kernel, device_model)
         return shelf is not None and shelf.is_predictable(problem)
 

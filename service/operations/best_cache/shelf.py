@@ -120,7 +120,7 @@ class Shelf:
         return answer
 
     def find_of(self, problem: Problem) -> CachedAnswer | None:
-        """The same for a problem; not kept."""
+        """The answer for a problem as bytes, which are not kept; None where the database must be asked."""
         rows = self._exact(problem)
         if rows:
             asked = BestQuery(self.kernel, problem, self.slug, self.model.limits, self._running)
@@ -183,7 +183,7 @@ class Shelf:
         return computed.answer
 
     def is_awaited(self, problem: Problem) -> bool:
-        """Whether it was found since the last change that no look-up answers the problem."""
+        """Whether no look-up has answered the problem since the last change."""
         computed = self._computed.get(problem)
         return computed is not None and computed.answer is None and self._is_current(computed)
 

@@ -59,8 +59,8 @@ class ClaimAnswer(Answer):
     id: int
     state: str = Field(
         description="open: not verified yet; confirmed: a worker found the configuration wrong, and it is not answered "
-        "for this problem any more; refuted: it is right; measured: of times, the job measured the problem; "
-        "unverified: the job ended without an outcome.",
+        "for this problem any more; refuted: it is right; measured: the claim was of times, and the problem has been "
+        "measured; unverified: the job ended without an outcome.",
         examples=["open"],
     )
     problem: ProblemAnswer

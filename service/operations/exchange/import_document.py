@@ -140,7 +140,7 @@ class _Importer:
         return ImportContext(asked, model, self._sources[kernel.name], least_of(times_ms))
 
     def _model(self, slug: str) -> DeviceModel | None:
-        """As it is known here, or else as the document describes it."""
+        """The device model as this installation knows it, else as the document describes it."""
         if slug not in self._models:
             row, described = exchange_rows.device_model_row(self.session, slug), self.incoming.device_models.get(slug)
             self._models[slug] = described if row is None else device_model_of(row)

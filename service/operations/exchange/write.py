@@ -72,7 +72,7 @@ def write(session: Session, additions: Sequence[Addition]) -> None:
 
 
 def job_result(best: NewBest | None) -> dict[str, Any]:
-    """As the result of a job that was measured here."""
+    """The imported best as the result of a job, as one that was measured here has it."""
     result: dict[str, Any] = {"stopped_by": "import", "finalists": [], "dropped": [], "ties": 0, "library": None}
     if best is None:
         absent = ("best", "default_ms", "slowest_ms", "gain_over_default", "gain_over_slowest")

@@ -19,7 +19,7 @@ from tilewright.kernels.space import Configuration
 from tilewright.service.operations.jobs.progress import count_trial
 from tilewright.service.store import models
 from tilewright.tuner import roofline
-from tilewright.tuner.loop.tune import Trial
+from tilewright.tuner.loop.study import Trial
 from tilewright.tuner.outcome import Evaluation, Outcome
 
 MAX_LOG = 64 * 1024
@@ -109,7 +109,7 @@ def _repeated(digest: str, given_up: int) -> str:
 
 
 def hash_with_source(source_hash: str, configuration: Configuration) -> str:
-    """The same for the hash of a source that may be an older one."""
+    """The configuration's hash with the hash of a source, which may be an older one."""
     text = json.dumps([source_hash, configuration.as_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -25,7 +25,7 @@ from tilewright.service.operations.registry import catalogue, has_device, limits
 from tilewright.service.operations.requests import JobRequest
 from tilewright.service.settings import settings
 from tilewright.service.store import models
-from tilewright.tuner.search import SAMPLERS
+from tilewright.tuner.search.searcher import SAMPLERS
 
 
 def request_job(session: Session, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:

@@ -30,7 +30,7 @@ AT_ONCE = 200
 
 
 class ComparisonAnswer(Answer):
-    """The best before a job of a schedule, and after it; all null but the first four while the job is open."""
+    """The best before a job of a schedule, and after it. Until the job has ended, all but what names it is null."""
 
     id: int
     problem: ProblemAnswer

@@ -19,7 +19,7 @@ from tilewright.service.operations.staleness.standing import source_keys
 from tilewright.service.store import models
 from tilewright.tuner.errors import first_error
 from tilewright.tuner.loop.statistics import Interval, median_interval
-from tilewright.tuner.loop.tune import Trial
+from tilewright.tuner.loop.study import Trial
 from tilewright.tuner.outcome import Evaluation, Outcome, Resources, Timing
 
 

@@ -78,7 +78,7 @@ def is_allowed(address: IpAddress) -> bool:
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether it is on the open Internet: not private, loopback, link-local, shared, reserved or of a tunnel."""
+    """Whether it is public: not private, loopback, link-local, shared, reserved or of a tunnel."""
     is_closed = address.is_multicast or address.is_reserved or getattr(address, "is_site_local", False)
     return address.is_global and not is_closed and not any(address in network for network in _CLOSED)
 

@@ -52,6 +52,7 @@ def test_a_best_from_before_is_told_apart_from_a_job_that_measured_nothing(run, 
     assert (ran.status, ran.out) == (3, "")
     assert "no configuration was measured" in ran.err
     assert "The best so far, 2 ms, is from an earlier job" in ran.err
+    assert "stale" not in ran.err
     assert "faster beyond the noise" not in ran.err
 
 

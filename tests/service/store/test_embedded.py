@@ -29,13 +29,36 @@ with psycopg.connect(EmbeddedPostgres(pathlib.Path(sys.argv[1])).ensure()) as co
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 
 
-@pytest.fixture
-def server(tmp_path):
-    made = EmbeddedPostgres(tmp_path / "postgres")
+@contextlib.contextmanager
+def server_in(folder):
+    """A server without data, stopped at the end."""
+    made = EmbeddedPostgres(folder / "postgres")
     yield made
     made.stop()
-    if not made._data.is_relative_to(tmp_path):  # root where namespaces are refused: pytest removes only its own folder
+    if not made._data.is_relative_to(folder):  # root where namespaces are refused: pytest removes only its own folder
         shutil.rmtree(made._data.parent)
+
+
+@pytest.fixture
+def new_server(tmp_path):
+    """One that has never been started."""
+    with server_in(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def used_server(tmp_path_factory):
+    """One for all tests that find data: to create them takes a second of CPU time."""
+    with server_in(tmp_path_factory.mktemp("used")) as made:
+        made.ensure()
+        yield made
+
+
+@pytest.fixture
+def server(used_server):
+    """It has data and does not run."""
+    used_server.stop()
+    return used_server
 
 
 def processes_of(server):
@@ -146,8 +169,8 @@ def test_a_kept_server_outlives_its_users_until_it_is_stopped(server):
     assert processes_of(server) == []
 
 
-def test_many_starters_get_one_server(server):
-    command = [sys.executable, "-c", STARTER, server.home]
+def test_many_starters_get_one_server(new_server):
+    command = [sys.executable, "-c", STARTER, new_server.home]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     answers = {starter.communicate(timeout=60)[0] for starter in starters}
     assert [starter.returncode for starter in starters] == [0, 0, 0, 0]
@@ -205,9 +228,9 @@ def test_a_reused_process_id_neither_blocks_the_start_nor_gets_a_signal(server):
 def test_a_server_whose_socket_was_swept_away_is_started_anew(server):
     server.ensure()
     with psycopg.connect(server.ensure()) as connection:
-        connection.execute("CREATE TABLE kept AS SELECT 7 AS x")
+        connection.execute("CREATE TABLE found_again AS SELECT 7 AS x")
     server._socket_path().unlink()
-    assert ask(server, "SELECT x FROM kept") == 7
+    assert ask(server, "SELECT x FROM found_again") == 7
 
 
 def test_a_server_without_a_free_connection_counts_as_running(server):
@@ -221,10 +244,10 @@ def test_a_server_without_a_free_connection_counts_as_running(server):
         assert server.ensure() == address
 
 
-def test_an_interrupted_initialisation_is_begun_again(server):
-    (server.home / "data.new").mkdir(parents=True)
-    (server.home / "data.new" / "PG_VERSION").write_text("18\n")
-    assert ask(server, "SELECT current_database()") == "tilewright"
+def test_an_interrupted_initialisation_is_begun_again(new_server):
+    (new_server.home / "data.new").mkdir(parents=True)
+    (new_server.home / "data.new" / "PG_VERSION").write_text("18\n")
+    assert ask(new_server, "SELECT current_database()") == "tilewright"
 
 
 @pytest.mark.in_turn(3)
@@ -250,27 +273,27 @@ def test_settings_for_other_servers_do_not_reach_this_one(server, monkeypatch):
     assert ask(server, "SELECT current_database()") == "tilewright"
 
 
-def test_data_of_another_major_version_are_refused_with_the_remedy(server):
-    (server.home / "data").mkdir(parents=True)
-    (server.home / "data" / "PG_VERSION").write_text("16\n")
+def test_data_of_another_major_version_are_refused_with_the_remedy(new_server):
+    (new_server.home / "data").mkdir(parents=True)
+    (new_server.home / "data" / "PG_VERSION").write_text("16\n")
     with pytest.raises(EmbeddedPostgresError, match=r"written by PostgreSQL 16.*pg_dump.*TILEWRIGHT_DATABASE_URL"):
-        server.ensure()
+        new_server.ensure()
 
 
-def test_a_folder_of_something_else_is_left_alone(server):
-    (server.home / "data").mkdir(parents=True)
-    (server.home / "data" / "thesis.tex").write_text("years of work")
+def test_a_folder_of_something_else_is_left_alone(new_server):
+    (new_server.home / "data").mkdir(parents=True)
+    (new_server.home / "data" / "thesis.tex").write_text("years of work")
     with pytest.raises(EmbeddedPostgresError, match="not a PostgreSQL data folder"):
-        server.ensure()
-    assert (server.home / "data" / "thesis.tex").read_text() == "years of work"
+        new_server.ensure()
+    assert (new_server.home / "data" / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_server_that_cannot_start_shows_its_log(server):
-    server.ensure()
-    server.stop()
-    (server._data / "postgresql.conf").write_text("no_such_setting = 1\n")
+def test_a_server_that_cannot_start_shows_its_log(new_server):
+    new_server.ensure()
+    new_server.stop()
+    (new_server._data / "postgresql.conf").write_text("no_such_setting = 1\n")
     with pytest.raises(EmbeddedPostgresError, match="no_such_setting"):
-        server.ensure()
+        new_server.ensure()
 
 
 def test_a_data_folder_that_cannot_be_made_names_the_setting(tmp_path):

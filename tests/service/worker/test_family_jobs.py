@@ -17,7 +17,7 @@ from tilewright.service.operations.best.tables import find_table
 from tilewright.service.operations.jobs.request import dry_run, request_job
 from tilewright.service.operations.requests import BudgetRequest, JobRequest
 from tilewright.service.store import models
-from tilewright.tuner.search import SAMPLERS
+from tilewright.tuner.search.searcher import SAMPLERS
 
 GEMM = catalogue().get("gemm")
 SHAPE = {"m": "1..24", "n": 16, "k": 20}

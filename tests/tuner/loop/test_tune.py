@@ -13,7 +13,7 @@ from tilewright.tuner.loop.measure import ContextLostError
 from tilewright.tuner.loop.tune import Budget, Hooks, tune
 from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.recorded.replay import replay, replay_kernel
-from tilewright.tuner.search import Prior
+from tilewright.tuner.search.searcher import Prior
 
 
 @pytest.mark.parametrize("sampler", ["gp", "tpe", "random"])

@@ -14,7 +14,7 @@ from tilewright.tuner.loop.ahead import Proposals
 from tilewright.tuner.loop.tune import Budget, Trial
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.replay import ReplayBench, replay
-from tilewright.tuner.search import make_searcher
+from tilewright.tuner.search.samplers import make_searcher
 
 
 class AheadBench(ReplayBench):

@@ -71,7 +71,7 @@ def decided(gpu, *, prefers_ours=True, is_busy=True, calls=60, load=lambda: None
     """The verdict after that many calls; None if nothing is decided yet."""
     said = []
     made = turns_of(gpu, Contest(prefers_ours=prefers_ours), said.append, load)
-    made._loading and made._loading.join()
+    made.wait()
     for _ in range(calls):
         if is_busy:
             gpu.enqueued_ms += 0.01  # something else of the program
@@ -115,7 +115,7 @@ def test_pytorch_computes_while_ours_is_made_ready():
     made = turns_of(gpu, Contest(prefers_ours=True), load=lambda: is_ready.wait(30))
     assert [made(()) for _ in range(3)] == ["pytorch"] * 3
     is_ready.set()
-    made._loading and made._loading.join()
+    made.wait()
     assert {made(()) for _ in range(2)} == {"ours", "pytorch"}
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_loaded_says_so_at_its_first_launch():
         decided=lambda _verdict: None,
         event=gpu.event,
     )
-    made._loading and made._loading.join()
+    made.wait()
     with pytest.raises(TunerError, match="does not compile"):
         made(())
 
@@ -153,7 +153,7 @@ def test_sizes_of_a_range_share_its_turns():
     gpu, contest, said = Gpu(0.0, 0.0), Contest(prefers_ours=False), []
     for size in range(1, MOST_CALLS + 2):
         made = turns_of(gpu, contest, said.append, expected_ms=2.0 * size)
-        made._loading and made._loading.join()
+        made.wait()
         gpu.ms = {"ours": 1.0 * size, "pytorch": 2.0 * size}
         gpu.enqueued_ms += 0.01
         made(())
@@ -171,7 +171,7 @@ def test_a_size_that_comes_later_has_the_verdict_of_its_range(monkeypatch, is_ou
     contest.verdict = Verdict(is_ours, 3, 1.0, 1.5)
     made = turns_of(gpu, contest, said.append, load=lambda: loaded.append("ours"))
     if is_ours:
-        made._loading and made._loading.join()
+        made.wait()
     assert made(()) == ("ours" if is_ours else "pytorch")
     assert said == [contest.verdict]
     assert loaded == (["ours"] if is_ours else [])
@@ -229,7 +229,7 @@ def searched(finding, decided):
 
 def ended(search, arguments):
     """The first result that is not PyTorch's, or the last where something was decided."""
-    search._thread.join(60)
+    search._finding.wait()
     return search(arguments)
 
 

@@ -52,7 +52,6 @@ def test_a_report_has_every_step_measured_or_left_out_for_a_reason(device):
     assert {(row.size, row.key) for row in report.sweep} == {(8, key) for key in by_key}
     assert all(row.work.flops == 2 * 8**3 for row in report.sweep)
     assert report.kind == "cpu"
-    assert "no counters" in " ".join(report.notes)
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     assert told[-1][0] == 1.0
 
@@ -138,7 +137,7 @@ def test_float64_edges_and_rectangles_are_swept_too(device):
     }
     page = files(report)
     assert len(json.loads(page["gemm.json"])["steps"]) == len(report.steps)
-    assert "16 x 2 x 16,tiled," in page["gemm-sizes.csv"]
+    assert "| 16 x 2 x 16 | tiled | " in page["gemm.md"]
 
 
 def test_work_per_thread_is_along_one_axis_or_along_both(device):

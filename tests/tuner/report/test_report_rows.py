@@ -1,4 +1,4 @@
-"""What follows from measured numbers, bytes by prediction and by ncu, and contestants in turn."""
+"""What follows from measured numbers, bytes by prediction, and contestants in turn."""
 
 from __future__ import annotations
 
@@ -19,25 +19,13 @@ from tilewright.tuner.outcome import Outcome
 from tilewright.tuner.report.rows import (
     StepRow,
     SweepRow,
-    Traffic,
     Work,
     crossing,
     fastest_sizes,
     percent,
     ratios,
 )
-from tilewright.tuner.report.traffic import (
-    ASKED,
-    DRAM,
-    L2_SECTORS,
-    Watched,
-    _sorted,
-    counted,
-    predicted_bytes,
-    read_rows,
-    tile_of,
-    traffic_of,
-)
+from tilewright.tuner.report.traffic import predicted_bytes, tile_of
 from tilewright.tuner.report.turns import LIBRARY, BrokenStepError, times
 
 positive = st.floats(1e-6, 1e9)
@@ -118,20 +106,6 @@ def test_ratios_and_fastest_go_by_size():
     assert all(with_transfers[size] > fastest[size] for size in fastest)
 
 
-NAMES = ["ID", "Kernel Name", *ASKED, L2_SECTORS, *DRAM]
-RAW = "\n".join(
-    [
-        "==PROF== Connected to process 1",
-        ",".join(f'"{name}"' for name in NAMES),
-        '"","","byte","byte","sector","byte","byte"',
-        '"0","gemm","1,600","0","10","7","5"',
-        '"1","gemm","400","100","n/a","7","5"',
-        '"2","splitKreduce","1","1","1","1","1"',
-        '"3","cutlass_gemm","2","2","2","2","2"',
-    ]
-)
-
-
 def problem(kernel="gemm", size=1024, dtype="float32"):
     return catalogue().get(kernel).problem({"m": size, "n": size, "k": size}, dtype)
 
@@ -169,36 +143,6 @@ def test_square_tiles_ask_for_one_part_in_their_width():
     assert whole == 2 * 1024**3 * 4
     assert predicted_bytes(asked, (32, 32)) == whole / 32
     assert predicted_bytes(problem(dtype="float64"), (1, 1)) == 2 * whole
-
-
-def test_counters_are_read_from_raw_pages():
-    first, second, *_ = rows = read_rows(RAW)
-    assert len(rows) == 4
-    assert traffic_of(first) == Traffic(asked_bytes=1600.0, l2_bytes=320.0, dram_bytes=12.0)
-    assert traffic_of(second) == Traffic(asked_bytes=500.0, l2_bytes=None, dram_bytes=12.0)
-    assert read_rows("==ERROR== no permission") == []
-
-
-def test_launches_belong_to_configurations_in_order_and_the_rest_to_the_library():
-    one, two = Configuration.of("naive", {"BLOCK_X": 32}), Configuration.of("tiled", {"TILE_WIDTH": 16})
-    found = _sorted(read_rows(RAW), [Watched(problem(), [one, two], library=True)])
-    assert found.steps["float32", two].asked_bytes == 500
-    assert found.library == Traffic(asked_bytes=6.0, l2_bytes=96.0, dram_bytes=6.0)
-
-
-def test_without_ncu_the_reason_is_told(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "not on the PATH" in counted("GPU-none", []).missing
-
-
-def test_what_ncu_says_when_it_counts_nothing_is_told(monkeypatch, tmp_path):
-    ncu = tmp_path / "ncu"
-    ncu.write_text("#!/bin/sh\necho ERR_NVGPUCTRPERM\nexit 1\n")
-    ncu.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = counted("GPU-none", [Watched(problem(), [])])
-    assert found.steps == {}
-    assert "ERR_NVGPUCTRPERM" in found.missing
 
 
 TILED = Configuration.of("v", {"TILE": 1})

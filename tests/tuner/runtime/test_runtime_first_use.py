@@ -18,6 +18,7 @@ from tilewright.tuner.compile.compilation import Compilation, symbol_of
 from tilewright.tuner.runtime import ArgumentError, Runtime, UntunedError, UntunedWarning, WrongResultWarning
 from tilewright.tuner.runtime.first_use.first_use import UNVERIFIED
 from tilewright.tuner.runtime.first_use.product import definitions, source
+from tilewright.tuner.runtime.first_use.rows import ROWS, RowsOf
 from tilewright.tuner.runtime.known.service import Service
 from tilewright.tuner.runtime.launches.host import host_place
 
@@ -299,3 +300,17 @@ def test_the_source_compiles(arch, dtype, options):
     for entry in ("keep_rows", "check_rows"):
         assert symbol_of(compiled.cubin, entry) == entry
     assert compiled.resources.spill_bytes <= 256  # where components are judged, once a block
+
+
+def test_rows_are_taken_where_the_kernel_names_them_and_judges_by_a_reference():
+    gemm = catalogue().get("gemm")
+    problem = gemm.problem({"m": 4000, "n": 8, "k": 8})
+    taken = RowsOf(gemm, problem)
+    assert (taken.problem.shape["m"], len(taken.numbers)) == (ROWS, ROWS)
+    assert (taken.numbers[0], taken.numbers[-1], taken.why_not) == (0, 3999, "")
+    assert taken.numbers == sorted(set(taken.numbers))
+    for other in (replace(gemm, row_axis=""), replace(gemm, check=lambda *_: None)):
+        whole = RowsOf(other, problem)
+        assert (whole.problem.shape["m"], whole.numbers, whole.why_not) == (4000, [], "")
+        assert "small enough" in RowsOf(other, problem, most_flops=2 * 4000 * 64 - 1).why_not
+    assert "no reference" in RowsOf(replace(gemm, reference=None), problem).why_not

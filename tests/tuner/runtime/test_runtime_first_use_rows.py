@@ -6,6 +6,8 @@ from math import erf
 import ml_dtypes  # noqa: F401 - bfloat16 by name
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sampling import EXHAUSTIVE
 
 from tilewright.kernels.catalogue import catalogue
@@ -144,6 +146,28 @@ def test_launches_that_overlap_have_tasks_of_their_own():
     product = ProductTask(kernel, kernel.problem({"m": M, "n": N, "k": K}), 4)
     first, second = product.of_launch([16, 32, 48], [2.0, 0.0]), product.of_launch([160, 320, 480], [3.0, 0.0])
     assert [(one.a, one.alpha) for one in (first, second)] == [(16, 2.0), (160, 3.0)]
+
+
+@given(
+    st.tuples(st.integers(1, 70), st.integers(1, 5000), st.integers(1, 20000)),
+    st.sampled_from(["float32", "float64", "float16"]),
+    st.booleans(),
+    st.integers(1, 200),
+)
+def test_parts_of_the_checks_memory_lie_one_after_the_other(sizes, dtype, beta_zero, multiprocessors):
+    kernel = catalogue().get("gemm")
+    problem = kernel.problem(dict(zip("mnk", sizes, strict=True)), dtype, {"beta_zero": beta_zero})
+    product = ProductTask(kernel, problem, multiprocessors)
+    task, device = product.of_launch([0, 0, 0], [1.0, 1.0]), 1 << 30
+    product.of_memory(task, device, 0)
+    begins = [device, task.slices_done, task.sums, task.kept]
+    kept = ROWS * task.columns * problem.item_bytes * (not beta_zero)
+    sums = 2 * ROWS * task.columns * product.slices * max(4, problem.item_bytes)
+    ends = [device + 4, task.slices_done + 4 * product.tiles, task.sums + sums, task.kept + kept]
+    for end, begin in zip(ends, [*begins[1:], device + product.memory_bytes], strict=True):
+        assert 0 <= begin - end < 16
+    assert not any(begin % 16 for begin in begins)
+    assert (product.slices - 1) * task.slice < task.terms <= product.slices * task.slice
 
 
 def test_an_output_that_is_read_counts_as_it_was_before(folder):

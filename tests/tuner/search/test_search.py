@@ -14,8 +14,9 @@ from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, Constraint, SearchSpace, VariantSpace, choice
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
 from tilewright.tuner.recorded.replay import replay
-from tilewright.tuner.search import SAMPLERS, Prior, make_sampler, make_searcher
 from tilewright.tuner.search.feasible import ExhaustedError, Unseen, suggest
+from tilewright.tuner.search.samplers import make_sampler, make_searcher
+from tilewright.tuner.search.searcher import SAMPLERS, Prior
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)
 PROBLEM = Problem("made", (("n", 64),), "float32", ())

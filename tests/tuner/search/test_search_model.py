@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration, SearchSpace, VariantSpace, choice
 from tilewright.tuner.outcome import Evaluation, Outcome, Timing
-from tilewright.tuner.search import Prior, make_searcher, surrogate
+from tilewright.tuner.search import surrogate
 from tilewright.tuner.search.features import Features
 from tilewright.tuner.search.gaussian import FEWEST, NEAR_EVERY, NEAR_FROM, NEAR_FROM_WITH_PRIORS, PriorTrend
 from tilewright.tuner.search.modelled import log_expected_improvement
+from tilewright.tuner.search.samplers import make_searcher
+from tilewright.tuner.search.searcher import Prior
 from tilewright.tuner.search.surrogate import LENGTH, NOISE, Scales, Surrogate, Trends, fit
 
 LIMITS = Limits(compute_capability=(9, 0), multiprocessors=1, memory_bytes=1 << 30)

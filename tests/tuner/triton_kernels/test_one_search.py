@@ -38,6 +38,21 @@ def ended(process):
     return json.loads(told)
 
 
+def test_a_process_that_forks_while_it_imports_ahead_has_whole_modules_in_its_child():
+    forks = """
+import os
+from tilewright.tuner.autotune import program
+program._import_ahead()
+child = os.fork()
+if not child:
+    from tilewright.tuner.autotune.known import KnownConfigs
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", forks], timeout=120, stdout=subprocess.PIPE, check=True)
+    assert ran.stdout.strip() == b"0"
+
+
 @pytest.mark.parametrize("interprets", ["1", pytest.param("0", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("are_ranks", [False, True])
 def test_two_cold_processes_make_one_search_and_launch_the_same(tmp_path, are_ranks, interprets):

@@ -123,7 +123,7 @@ class Call:
 
     @property
     def _is_of_host(self) -> bool:
-        """Whether it is a function of the host that launches kernels."""
+        """Whether the call is of a host function that launches kernels."""
         return str(self.options.get("lang")).upper() == "C" and "<<<" in str(self._source()["sources"])
 
     @property
@@ -344,7 +344,7 @@ class FromKernel(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, array: Any, options: dict[str, Any], place: int) -> FromKernel:
-        """The argument as it was."""
+        """The recorded argument."""
         made = np.array(array).view(cls)
         made.origin = options, place
         return made

@@ -23,7 +23,7 @@ class Anything(float):
     """An object that can be called, read and iterated over (it is empty); as a number it is 1."""
 
     def __new__(cls, *_args: object, **_options: object) -> Self:
-        """Whatever it is made of."""
+        """A stand-in, whatever the arguments."""
         return super().__new__(cls, 1.0)
 
     def __init__(self, *_args: object, **_options: object) -> None:

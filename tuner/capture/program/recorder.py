@@ -39,10 +39,10 @@ class Library(Protocol):
         """A new event that has a time."""
 
     def is_over(self, event: Any) -> bool:
-        """Whether the GPU has passed it."""
+        """Whether the GPU has passed the event."""
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Between two events that are over."""
+        """Milliseconds between two events that the GPU has passed."""
 
     def synchronize(self) -> None:
         """Waits for the GPU."""

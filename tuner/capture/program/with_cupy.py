@@ -30,7 +30,7 @@ class CuPy:
         return self._cupy.cuda.Event()
 
     def is_over(self, event: Any) -> bool:
-        """Whether the GPU has passed it."""
+        """Whether the GPU has passed the event."""
         return bool(event.done)
 
     def elapsed_ms(self, start: Any, end: Any) -> float:

@@ -34,7 +34,7 @@ class PyCuda:
         return self._driver.Event()
 
     def is_over(self, event: Any) -> bool:
-        """Whether the GPU has passed it."""
+        """Whether the GPU has passed the event."""
         return bool(event.query())
 
     def elapsed_ms(self, start: Any, end: Any) -> float:

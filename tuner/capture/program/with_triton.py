@@ -35,7 +35,7 @@ class Triton:
 
     @property
     def torch(self) -> Any:
-        """Which a program has that launches."""
+        """PyTorch, which a program that launches Triton functions has imported."""
         return sys.modules["torch"]
 
     def event(self) -> Any:
@@ -43,7 +43,7 @@ class Triton:
         return HostEvent() if self.is_interpreted else self.torch.cuda.Event(enable_timing=True)
 
     def is_over(self, event: Any) -> bool:
-        """Whether the GPU has passed it."""
+        """Whether the GPU has passed the event."""
         return self.is_interpreted or bool(event.query())
 
     def elapsed_ms(self, start: Any, end: Any) -> float:

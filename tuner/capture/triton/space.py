@@ -45,7 +45,7 @@ class Tuned:
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is true or false."""
+        """Whether the constexpr is a flag: true or false."""
         return all(type(one) is bool for one in self.values)
 
     def number(self, value: Any) -> int:
@@ -63,7 +63,7 @@ class Tuned:
 
 
 def _text(value: Any) -> str:
-    """As a declaration writes the value of a constexpr."""
+    """The value of a constexpr as a declaration writes it."""
     if isinstance(value, Mapping):
         (word,) = value.values()
         return f'Named("{word}")'
@@ -71,7 +71,7 @@ def _text(value: Any) -> str:
 
 
 def constant_text(value: Any) -> str:
-    """The same of one that is never tuned."""
+    """The value of a constexpr that is never tuned, as a declaration writes it."""
     return _text(value)
 
 

@@ -276,7 +276,7 @@ class Conversation:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still waits for questions."""
+        """Whether the process still waits for questions."""
         return self._process.poll() is None
 
     def ask(self, question: str, answers: int, timeout_s: float) -> list[str]:
@@ -297,7 +297,7 @@ class Conversation:
         return [line.decode(errors="replace") for line in lines]
 
     def tell(self, words: str) -> None:
-        """A line that has no answer."""
+        """Sends the process a line that has no answer."""
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(BrokenPipeError):  # it ended; reading tells how
             self._process.stdin.write(words.encode() + b"\n")

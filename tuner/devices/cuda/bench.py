@@ -333,7 +333,7 @@ class CudaBench(Bench):
         return self.arrays.output(self.kernel.output)
 
     def forget(self, executable: Executable) -> None:
-        """Unloads it before `close` would."""
+        """Unloads the configuration before `close` does."""
         mine = _mine(executable)
         mine.close()
         self._executables.remove(mine)

@@ -186,7 +186,7 @@ class Function:
     stream: Any = field(repr=False)
 
     def enqueue(self, launch: Launch, *arguments: float) -> None:
-        """Launches it on the device's stream."""
+        """Launches the function on the device's stream."""
         self.function.prepared_async_call(
             launch.grid, launch.block, self.stream, *arguments, shared_size=launch.shared_bytes
         )

@@ -30,7 +30,7 @@ class Workspace:
         self.reset()
 
     def reset(self) -> None:
-        """As before the first launch, and the bands poisoned."""
+        """Puts the arrays back as before the first launch, and poisons the bands around them."""
         self._device.fill(self.address, self._size, 0)
         for band in self._bands:
             self._device.fill(band, GUARD_BYTES, POISON)

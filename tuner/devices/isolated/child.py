@@ -31,7 +31,7 @@ class OpensDevice(Protocol):
     """A picklable description of a device (`devices.DeviceSpec`)."""
 
     def open(self) -> Device:
-        """Opens it in the calling process."""
+        """Opens the device in the calling process."""
 
 
 def find_kernel(name: str, folder: Path) -> Kernel:

@@ -74,7 +74,7 @@ class Request:
 
 
 def decided(model: nn.Module, run: Sample, request: Request, said: list[Warning]) -> Acceleration:
-    """As it was decided at an earlier start, or now."""
+    """The acceleration, as an earlier start decided it or decided now."""
     device, path = device_of(model), None
     if request.keep:
         asked = {name: value for name, value in vars(request).items() if name not in {"keep", "progress", "others"}}
@@ -253,7 +253,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """As in `eval()`, and then every module in the mode that it was in."""
+    """A context in which the model is in `eval()`; then each module has its own mode again."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -221,7 +221,7 @@ def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) ->
 
 
 def _plain(value: Hashable) -> Any:
-    """As JSON has it: a dtype is a word, and a tuple a list."""
+    """The value as JSON has it: a dtype is a word, and a tuple a list."""
     if isinstance(value, torch.dtype):
         return str(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value

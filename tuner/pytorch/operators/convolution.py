@@ -19,7 +19,7 @@ Pair = Sequence[int]
 
 
 def _memory_format(x: Tensor) -> torch.memory_format:
-    """How the result lies: as the images do."""
+    """The memory format of the result, which is that of the images."""
     is_last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return torch.channels_last if is_last else torch.contiguous_format
 

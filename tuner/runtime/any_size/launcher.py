@@ -59,7 +59,7 @@ class BoundSize:
         self.of_size(self._size, addresses, array, scalars)
 
     def of_size(self, size: int, addresses: tuple[int, ...], array: Any, scalars: tuple[float, ...]) -> None:
-        """The same of another size. Raises LaunchError."""
+        """Launches another size on the stream that `array` is worked on. Raises LaunchError."""
         if size:
             call = SizedCall(size, addresses, scalars or self._scalars, self._plan.stream(array))
             self._plan.launch(call, self._plan.ordinal)
@@ -159,7 +159,7 @@ class AnySizeLauncher:
         return problem, device_or_default(where)
 
     def choice_for(self, problem: Problem, device: str) -> Choice:
-        """As `choice`, for what arrays pose on a resolved device."""
+        """`choice` for the problem that arrays pose on a resolved device."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         if family is None:
             return self._exact(size).choice_for(problem, device)

@@ -76,7 +76,7 @@ class Ranges:
         return len(self.ranges)
 
     def replaced(self, number: int, choice: Choice) -> Ranges:
-        """The same with another configuration in that range."""
+        """The ranges with another configuration in that one."""
         changed = [replace(one, choice=choice) if i == number else one for i, one in enumerate(self.ranges)]
         return Ranges(changed, joins=False, times=self.times)
 

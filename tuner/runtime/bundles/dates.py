@@ -78,7 +78,7 @@ def remember(key_id: str, names: Collection[str], date: str) -> None:
 
 
 def _now() -> str:
-    """As bundles state their dates."""
+    """The present time as bundles state dates."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -29,7 +29,7 @@ class Launches(Protocol):
         """The problem that such arrays pose, and their device, resolved."""
 
     def choice_for(self, problem: Problem, device: str) -> Choice:
-        """The configuration for it."""
+        """The configuration for the problem on a resolved device."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
         """What a thread does to have it ready; None where it is."""
@@ -44,7 +44,7 @@ class Launches(Protocol):
 def first_calls(
     launcher: Launches, choices: Chooses, stated: Problem, arrays: Sequence[Any], device: str
 ) -> FirstCalls | None:
-    """Those of arrays that lie so; None where nothing is decided by calls, or nobody knows a library's."""
+    """The first calls of arrays with these layouts; None where calls decide nothing, or no library's call is known."""
     if not turns.has_events(device) or not choices.checks_first_use:
         return None
     defaults = {one.name: one.default for one in launcher.kernel.options}

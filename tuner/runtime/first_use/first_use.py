@@ -155,7 +155,7 @@ class FirstUses:
         return use
 
     def is_withdrawn(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> bool:
-        """Whether it was wrong in this process."""
+        """Whether the choice was wrong in this process."""
         use = _USES.get(_key(kernel, problem, place, choice)) if self.is_on and _USES else None
         return use is not None and use.state == "wrong"
 

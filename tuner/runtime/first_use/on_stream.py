@@ -128,7 +128,7 @@ class RowsCheck:
         return self._reserve.take(self.product.memory_bytes, self.product.counters_bytes)
 
     def turn_to(self, use: FirstUse) -> bool:
-        """Whether it checks that use of the same product from now on; not while a verdict on another is awaited."""
+        """Whether the check is for that use of the product from now on; not while a verdict on another is awaited."""
         if self.use is use:
             return True
         if self.is_under_way and not self.is_over:
@@ -163,7 +163,7 @@ class RowsCheck:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it checks a launch whose verdict nobody has read."""
+        """Whether the check has seen a launch whose verdict nobody has read."""
         return self._is_running and self._memory is not None
 
     @property

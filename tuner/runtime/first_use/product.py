@@ -98,7 +98,7 @@ class ProductTask:
         return _COUNTERS_BYTES + -(-4 * self.tiles // 16) * 16
 
     def of_memory(self, task: Task, device: int, verdict: int) -> None:
-        """Fills in where the check's own memory lies, on the device and of the host's verdict."""
+        """Fills in the addresses of the check's own memory: on the device, and of the verdict on the host."""
         task.counters, task.verdict, task.slices_done = device, verdict, device + _COUNTERS_BYTES
         task.sums = device + self.counters_bytes
         task.kept = task.sums + self.sums_bytes

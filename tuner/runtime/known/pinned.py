@@ -40,7 +40,7 @@ class Pinned:
         self._matches = gone | dict(matches)
 
     def is_verified(self, problem: Problem) -> bool:
-        """Whether its configuration runs without a check."""
+        """Whether the problem's pinned configuration runs without a check."""
         return problem not in self._matches
 
     def configuration(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Configuration:

@@ -86,7 +86,7 @@ _AT_ONCE_LOCK = ForkSafeLock()
 
 @atexit.register
 def close() -> None:
-    """Ends all of them."""
+    """Ends all processes."""
     for one in (PREDICTIONS, *_AT_ONCE):
         one.close()
 

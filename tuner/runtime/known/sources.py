@@ -296,7 +296,7 @@ class Sources:
         return default_choice(kernel, problem, place, is_usable=usable)
 
     def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """For arrays with gaps, or one packed: what is known of the usual ones, as the nearest, where it fits."""
+        """What is known of dense arrays, as the nearest, for arrays with gaps or a packed one, where it fits."""
         usual = {name: value for name, value in problem.options.items() if name != "packed_b"}
         plain = kernel.problem(problem.dense.stated_shape, problem.dtype, usual)
         if plain == problem:

@@ -61,7 +61,7 @@ class HostLaunches:
         ordinal: int | None,
         packed: PackedOperand | None = None,
     ) -> None:
-        """As `HostFunction.launch`."""
+        """Launches as `HostFunction.launch` does."""
         function, use = self._function or self._loaded(), self._use
         if use is None or use.state != "waiting" or not use.take():
             try:

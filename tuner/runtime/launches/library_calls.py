@@ -58,7 +58,10 @@ def _why_not_here(name: str) -> str:
 
 
 class LibraryWorkspaces:
-    """Of the launches of one call: behind the counters with which begins what all launches of a stream may share."""
+    """The workspaces of a library call's launches.
+
+    The memory that launches of a stream share begins with counters; these lie behind them.
+    """
 
     def __init__(self, name: str, size_bytes: int, shared: SharedWorkspaces | None) -> None:
         self._name, self._size_bytes = name, SHARED_COUNTER_BYTES + size_bytes

@@ -52,7 +52,7 @@ class SharedWorkspaces:
         )
 
     def yielded(self) -> Iterable[Scratch]:
-        """Those of streams, which have others from now on; graphs keep theirs."""
+        """The workspaces of streams, which get new ones from now on; graphs keep theirs."""
         with self._lock:
             return without_graphs(self._by_use)
 
@@ -69,7 +69,7 @@ class SharedWorkspaces:
             return fresh.address
 
     def _largest_possible(self, size_bytes: int) -> Scratch:
-        """As large as any launch is known to need, where there is room for that."""
+        """A workspace as large as any known launch needs, where there is room for that."""
         if self._largest > size_bytes:
             try:
                 return zeroed(self._largest)

@@ -46,13 +46,13 @@ class Workspaces:
         return workspace.address
 
     def yielded(self) -> Iterable[Scratch]:
-        """Those of streams, which have others from now on; graphs keep theirs."""
+        """The workspaces of streams, which get new ones from now on; graphs keep theirs."""
         with self._lock:
             return without_graphs(self._by_use)
 
 
 def without_graphs(by_use: dict[Use, Scratch]) -> list[Scratch]:
-    """Takes those of streams out."""
+    """The workspaces of streams, which are taken out; those of graphs stay."""
     return [by_use.pop(use) for use in list(by_use) if not use[1]]
 
 

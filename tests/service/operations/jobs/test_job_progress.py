@@ -280,3 +280,15 @@ def test_a_job_ends_with_its_result_or_its_error_alone(session, take, state, res
     session.refresh(desk.row)
     assert (desk.row.state, desk.row.result, desk.row.error, desk.row.phase) == (state, result, error, "finished")
     assert desk.row.finished_at is not None
+
+
+def test_a_trial_after_another_phase_is_heard_with_the_search_going_on(session, take):
+    desk = take()
+    desk.record(0, measured(1.0))
+    job_progress.set_phase(session, desk.job_id, desk.epoch, "finals")
+    after = events_after(session, desk.job_id, 0)[-1].id
+    desk.record(1, measured(2.0), done=2)
+    trial, state = events_after(session, desk.job_id, after)
+    assert (trial.event, state.event, state.data["phase"]) == ("trial", "state", "searching")
+    assert after < trial.id <= state.id
+    assert events_after(session, desk.job_id, state.id) == []

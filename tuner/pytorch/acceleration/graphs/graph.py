@@ -173,7 +173,7 @@ class FrozenCall:
         self._changed: list[int] = []
 
     def put(self, numbers: Sequence[Tensor]) -> None:
-        """Copies them into the inputs."""
+        """Copies the arguments into the graph's inputs."""
         for own, new in zip(self.inputs, numbers, strict=True):
             own.copy_(new)
 

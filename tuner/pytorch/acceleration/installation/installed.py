@@ -266,7 +266,7 @@ class _Made(dict[Hashable, Any]):
     """What was made for a module to stand in its place. A copy of it, and what is read from a file, has nothing."""
 
     def __reduce__(self) -> tuple[type[_Made], tuple[()]]:
-        """An empty one."""
+        """Pickles as an empty one: what is installed belongs to this process."""
         return _Made, ()
 
 

@@ -85,7 +85,7 @@ class QuantisedLayers(SharedLayers):
         return [[one._buffers[name] for one in self.layers] for name in _NAMES]  # noqa: SLF001 - as in installed.py
 
     def product(self, x: Tensor, *whole: Any) -> Any:
-        """All that they compute."""
+        """The product that such a layer computes."""
         return LINEAR_QUANTIZED(x, *whole, INT8)
 
     def _is_joined(self) -> bool:

@@ -88,7 +88,7 @@ class Candidate:
 
     @property
     def is_loading(self) -> bool:
-        """Whether its configuration is still compiled."""
+        """Whether the candidate's configuration is still being compiled."""
         return self.loading is not None and self.loading.is_alive()
 
     def wait(self, limit_s: float) -> None:

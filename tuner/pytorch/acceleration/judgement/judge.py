@@ -113,7 +113,7 @@ class Judge:
         return kept
 
     def _doubtful(self, asked: Sequence[Candidate], chosen: Sequence[Candidate]) -> list[Candidate]:
-        """Those asked about without which the model is no slower than with all that are chosen."""
+        """The candidates asked about without which the model is no slower than with all that are chosen."""
         contestants = {OURS: self._timed(chosen)}
         for place, left_out in enumerate(asked):
             self.pace.tell(f"{place} of {len(asked)} operators left out in turn")
@@ -189,7 +189,7 @@ class Judge:
         failures: list[str],
         compiled: Callable[..., Any] | None = None,
     ) -> dict[str, GraphForward]:
-        """Of these ways what can be captured, in their order, as replacements may move parameters."""
+        """The graphs of the ways that can be captured, in their order, as replacements may move parameters."""
         graphs: dict[str, GraphForward] = {}
         for way, those in ways.items() if self.pool is not None else ():
             try:

@@ -102,7 +102,7 @@ def _as_loaded(waiting: Sequence[Candidate], judge: Judge, limit_s: float) -> It
 
 
 def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleration) -> list[Candidate]:
-    """Those that are replaced under torch.compile too."""
+    """The candidates that are replaced under torch.compile too."""
     if settled.compiled_verdict is None:
         return []
     is_right, times_ms = settled.compiled_verdict.is_right, settled.times_ms

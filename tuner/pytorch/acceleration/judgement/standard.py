@@ -52,7 +52,7 @@ NONE, INFINITE = Error(0.0, 0.0), Error(math.inf, math.inf)
 
 
 class Verdict(NamedTuple):
-    """Of an output's worst tensor its error, that of PyTorch's own, and what is allowed."""
+    """The error of an output's worst tensor, the error of PyTorch's own, and what is allowed."""
 
     error: Error
     eager: Error
@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """By which factor more than that; at most 1 if right."""
+        """The error over what is allowed; at most 1 where the output is right."""
         pairs = zip(self.error, self.allowed, strict=True)
         return max(0.0 if error <= 0 else math.inf if allowed <= 0 else error / allowed for error, allowed in pairs)
 

@@ -53,7 +53,7 @@ def play(
 
 
 def _calls_of_a_sample(contestant: Contestant, device: torch.device, sample_s: float) -> int:
-    """After two calls that warm up."""
+    """How many calls take as long as a sample, timed after two that warm up."""
     _sample_ms(contestant, device, 1)
     _sample_ms(contestant, device, 1)
     once_ms = _sample_ms(contestant, device, 1) * contestant.times

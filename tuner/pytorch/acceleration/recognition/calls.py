@@ -80,7 +80,7 @@ def _conv1d(  # noqa: PLR0917 - PyTorch's own
     dilation: Any = 1,
     groups: int = 1,
 ) -> Call | None:
-    """As of images of one row."""
+    """`conv1d` as `conv2d` of images of one row."""
     if input.dim() != 3 or weight.dim() != 3:
         return None
     stride, padding, dilation = (one if isinstance(one, int | str) else one[0] for one in (stride, padding, dilation))
@@ -168,7 +168,7 @@ MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
 
 
 def of_foreign_norm(module: Any, x: Tensor) -> Call | None:
-    """By its weight and its eps; whether it computes what its name says is found by comparison."""
+    """The norm that the module's weight and eps say; whether it computes that is found by comparison."""
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     return _rms_norm(x, module.weight.shape, module.weight, eps) if isinstance(eps, float) else None
 

@@ -24,7 +24,7 @@ QUANTISED_BY = ("torch.ao.nn.", "torch.nn.quantized", "bitsandbytes.", "torchao.
 
 
 def left_alone(model: nn.Module) -> dict[str, str]:
-    """By class of module, with the name of the first, why it is PyTorch's own or its library's."""
+    """Why modules stay PyTorch's own or their library's, by class, with the name of the first."""
     found: dict[str, tuple[str, str]] = {}
     for name, module in model.named_modules():
         reason = _reason(module)

@@ -60,7 +60,7 @@ def sum_with_product(dimensions: int) -> Callable[..., Call | None]:
 
 
 def einsum(equation: str, *operands: Any) -> Call | None:
-    """Of two tensors where it is a product of matrices, or of batches of them, as they lie."""
+    """The product that an einsum of two tensors is; None where it is none of matrices or batches as they lie."""
     terms, arrow, result = equation.replace(" ", "").partition("->")
     names = terms.split(",")
     a, b = operands

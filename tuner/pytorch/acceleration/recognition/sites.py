@@ -64,12 +64,12 @@ class Site:
 
     @property
     def can_compile(self) -> bool:
-        """Whether it may stay under torch.compile, which fuses by itself all but products that are joined."""
+        """Whether the replacement may stay under torch.compile, which fuses by itself all but joined products."""
         return not self.fusion or self.fusion == SHARED or self.call.operator is LINEAR_GATED
 
     @property
     def words(self) -> str:
-        """Where it is, for a table."""
+        """Where the site is, in words for a table."""
         if self.function:
             return self.function
         names = [_short(name) or "the model" for name in self.modules]
@@ -118,7 +118,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
             site.modules[name] = None
 
     def leave(self, *_: Any) -> None:
-        """After it has run, or failed."""
+        """Notes that the module has run, or failed."""
         self._inside -= 1
 
     def _add(self, key: Hashable, call: Call, which: Hashable, original: Callable[[], Any]) -> Site:
