@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from starlette.types import Scope as Request
 
 from tilewright.service.api.middleware.turns import Turns
-from tilewright.service.api.server.wire import HELD
+from tilewright.service.api.server.wire import GONE, HELD
 from tilewright.service.errors import TooManyRequestsError
 
 REMEMBERED = 4096
@@ -107,15 +107,17 @@ class Shares:
         return error
 
     async def hold(self, scope: Request, error: TooManyRequestsError) -> None:
-        """Holds the refusal back; meanwhile its connection may be closed for another."""
+        """Holds the refusal back for as long as its connection lives; meanwhile that may be closed for another."""
         if not error.held_s:
             return
         name = error.caller
         self._held[name] += 1
         scope[HELD] = name
+        scope[GONE] = gone = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.sleep(max(error.held_s, self._held[name] / HELD_PER_S))
-            await self.come_in(scope, name)  # those of hundreds of connections may have come, and end, at once
+            await asyncio.wait((gone,), timeout=max(error.held_s, self._held[name] / HELD_PER_S))
+            if not gone.done():
+                await self.come_in(scope, name)  # those of hundreds of connections may have come, and end, at once
         finally:
             _take_one(self._held, name)
 

@@ -12,6 +12,7 @@ import logging
 import random
 import re
 import resource
+import socket
 import time
 from functools import cache
 from http import HTTPStatus
@@ -44,6 +45,13 @@ SAID_EVERY_S = 60.0
 HELD = "tilewright.held"
 """Under this name a request's scope says for which caller it is held back: its connection may be closed for another."""
 
+GONE = "tilewright.gone"
+"""Under this name the scope of a request that is held back has a future: it is done when the connection has ended."""
+
+DOORS = 16
+"""How often the listening socket is watched: uvloop takes one connection from each in a round, so that a new one would
+wait for as many rounds as there are others before it."""
+
 SAMPLE = 64
 """Connections that are looked at to close one: enough to find the caller with most of them."""
 
@@ -55,6 +63,16 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 def most_connections() -> int:
     """The limit of the settings, but at most half of the file descriptors: database and log need some too."""
     return min(settings().max_connections, _descriptors() // 2)
+
+
+def most_with_refused() -> int:
+    """The limit with those whose refusal is held back: closed early, their clients would come again at once."""
+    return min(2 * most_connections(), _descriptors() * 3 // 4)
+
+
+def doors(listener: socket.socket) -> list[socket.socket]:
+    """The listening socket, as often as it is to be watched."""
+    return [listener, *(listener.dup() for _ in range(DOORS - 1))]
 
 
 def backlog() -> int:
@@ -99,9 +117,12 @@ class Bounded(asyncio.Protocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancels the timers."""
+        """Cancels the timers, and ends the wait of a refusal that is held back."""
         self._stop_waiting()
         self.resume_writing()
+        gone = (self.scope or {}).get(GONE)
+        if gone is not None and not gone.done():
+            gone.set_result(None)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -123,6 +144,10 @@ class Bounded(asyncio.Protocol):
     def is_needed(self) -> bool:
         """Whether an answer is being made, which is not held back; who has sent further requests can repeat them."""
         return self.is_busy() and not (self.pipeline or HELD in self.scope)
+
+    def is_held(self) -> bool:
+        """Whether the refusal of its only request is held back."""
+        return self.is_busy() and not self.pipeline and HELD in self.scope
 
     def caller(self) -> str:
         """The name of the caller of the last request; empty before the first."""
@@ -154,7 +179,8 @@ class Bounded(asyncio.Protocol):
 def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
     """Closes an idle connection, if there is one: of the caller with most of them, the one that was idle longest.
 
-    A flood of connections ends itself so, and one caller cannot take the connections of others.
+    A flood of connections ends itself so, and one caller cannot take the connections of others. One whose refusal is
+    held back is left alone up to a limit of its own.
     """
     idle: dict[str, list[Bounded]] = {}
     for one in random.sample(tuple(connections), min(SAMPLE, len(connections))):
@@ -164,6 +190,8 @@ def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
         return False
     most = max(idle.values(), key=len)
     longest = min(most, key=Bounded.idle_since)
+    if longest.is_held() and len(connections) <= most_with_refused():
+        return True
     connections.discard(longest)  # at once: it hears of its end only after the others that have just come
     longest.transport.abort()
     return True

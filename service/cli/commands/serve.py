@@ -53,7 +53,7 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     _require_usable_certificate(settings().tls_certificate, settings().tls_key)
     if settings().oidc_issuer and not find_spec("authlib"):
         raise CommandError("TILEWRIGHT_OIDC_ISSUER needs Authlib: pip install 'tilewright[service,oidc]'")
-    require_free_port(settings().host, settings().port)
+    listener = bound(settings().host, settings().port)
     logs.configure()
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
@@ -63,8 +63,6 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     config = uvicorn.Config(
         "tilewright.service.app:create_app",
         factory=True,
-        host=settings().host,
-        port=settings().port,
         workers=1,
         http=_protocol(),
         loop="tilewright.service.api.server.wire:new_loop",
@@ -80,8 +78,11 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
         ssl_keyfile=settings().tls_key,
     )
     server = uvicorn.Server(config)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(wire.doors(listener))
+    except OSError as error:  # another program that had bound it as well listens already
+        raise _cannot_listen(settings().host, settings().port, error) from error
     if not server.started:
         raise typer.Exit(STARTUP_FAILURE)
 
@@ -150,21 +151,34 @@ def _supervise(supervisor: Supervisor, grace_s: float) -> None:
 
 def require_free_port(host: str, port: int) -> None:
     """Raises CommandError, with the remedy, if the address cannot be listened on."""
-    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
-        # As uvicorn does: connections that are still closing are no hindrance.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), port))
-        except OSError as error:
-            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-                raise CommandError(
-                    f"cannot listen on {host}: it is not an address of this machine ({error.strerror}). "
-                    "--host or TILEWRIGHT_HOST must be one, such as 127.0.0.1, or 0.0.0.0 for all"
-                ) from error
-            raise CommandError(
-                f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
-                f"If not, choose another port: --port {port % 65535 + 1}"
-            ) from error
+    bound(host, port).close()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket with this address, which does not listen yet; raises CommandError, with the remedy."""
+    made = socket.socket(_family(host), socket.SOCK_STREAM)
+    # Connections that are still closing are no hindrance.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if made.family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        made.bind((host.strip("[]"), port))
+    except OSError as error:
+        made.close()
+        raise _cannot_listen(host, port, error) from error
+    return made
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CommandError:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return CommandError(
+            f"cannot listen on {host}: it is not an address of this machine ({error.strerror}). "
+            "--host or TILEWRIGHT_HOST must be one, such as 127.0.0.1, or 0.0.0.0 for all"
+        )
+    return CommandError(
+        f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
+        f"If not, choose another port: --port {port % 65535 + 1}"
+    )
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -153,10 +153,10 @@ def test_refusals_are_held_back_from_who_goes_on_and_from_nobody_else(keyed, mon
     monkeypatch.setattr(shares, "REFUSALS_PER_MINUTE", 4)
     held_s = []
 
-    async def sleep(seconds):
-        held_s.append(seconds)
+    async def wait(_for, **named):
+        held_s.append(named["timeout"])
 
-    monkeypatch.setattr("tilewright.service.api.middleware.shares.asyncio.sleep", sleep)
+    monkeypatch.setattr("tilewright.service.api.middleware.shares.asyncio.wait", wait)
     hurried = Caller(new_app(), peer=keyed.peer)
     of, others = bearer(key()), bearer(key("other"))
     answers = [hurried.get("/v1/kernels", **of).status_code for _ in range(7)]

@@ -15,8 +15,10 @@ import pytest
 import uvicorn
 from waiting import PATIENCE_S, until
 
+from tilewright.service.api.middleware.shares import Shares
 from tilewright.service.api.server import wire
 from tilewright.service.api.server.wire_httptools import HttptoolsConnection
+from tilewright.service.errors import TooManyRequestsError
 from tilewright.service.operations.caller import Caller, Scope
 
 PARSERS = (wire.H11Connection, HttptoolsConnection)
@@ -30,7 +32,9 @@ holding = []
 
 
 async def echo(scope, receive, send):
-    """Answers with what it read; /large with more than buffers hold, /unread early, /held when it is let go."""
+    """Answers with what it read; /large with more than buffers hold, /unread early, /held when it is let go, and
+    /waits after a refusal was held back.
+    """
     body, more = b"", scope["path"] != "/unread"
     scope["tilewright.caller"] = Caller(dict(scope["headers"]).get(b"x-caller", b"").decode(), Scope.READ)
     while more:
@@ -41,12 +45,36 @@ async def echo(scope, receive, send):
         scope[wire.HELD] = "loud"
         holding.append(scope)
         await asyncio.to_thread(let_go.wait, PATIENCE_S)
+    if scope["path"] == "/waits":
+        error = TooManyRequestsError(1)
+        error.held_s = 2 * PATIENCE_S
+        holding.append(scope)
+        await Shares().hold(scope, error)
+        gone.set()
     head = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body[:-1], "more_body": True})
     await send({"type": "http.response.body", "body": body[-1:]})  # waits for the first part to be read
     if scope["path"] == "/large":
         gone.set()
+
+
+async def rounds_until_accepted(parser, count):
+    """The rounds of the running loop that pass until so many connections that came at once are accepted."""
+    listener, rounds = socket.create_server(("127.0.0.1", 0), backlog=count), 0
+    config = uvicorn.Config(echo, http=parser, lifespan="off", log_config=None, backlog=count)
+    config.load()
+    server, doors = uvicorn.Server(config), wire.doors(listener)
+    server.lifespan = config.lifespan_class(config)
+    with ExitStack() as opened:
+        for _ in range(count):
+            opened.enter_context(socket.create_connection(listener.getsockname()))
+        await server.startup(doors)
+        while len(server.server_state.connections) < count:
+            rounds += 1
+            await asyncio.sleep(0)
+    await server.shutdown(doors)
+    return rounds
 
 
 Connect = Callable[[bytes], socket.socket]
@@ -65,7 +93,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         timeout_keep_alive=2 * PATIENCE_S,  # ours counts
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": wire.doors(listener)}, daemon=True)
     thread.start()
     let_go.clear()
     holding.clear()
@@ -213,37 +241,59 @@ def test_a_caller_with_many_connections_loses_its_own_and_nobody_elses(connect, 
 
 def test_requests_under_way_are_not_ended_for_others(connect, monkeypatch):
     monkeypatch.setattr(wire, "most_connections", lambda: 3)
-    begun = [connect(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\na") for _ in range(3)]
-    # Until the server has them all, which it shows by refusing another.
-    while answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) != [503]:
-        pass
+    head = POST + b"Connection: close\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+    begun = [connect(head) for _ in range(3)]
+    for one in begun:
+        assert one.recv(4096).startswith(b"HTTP/1.1 100"), "the application reads the body"
+    assert answers(connect(GET)) == [503]
     for one in begun:
         one.sendall(b"b")
         assert answers(one) == [200]
 
 
-def test_a_connection_whose_refusal_is_held_back_is_ended_for_another(connect, monkeypatch):
+def test_connections_whose_refusals_are_held_back_have_a_limit_of_their_own(connect, monkeypatch):
     monkeypatch.setattr(wire, "most_connections", lambda: 3)
-    held = [connect(b"GET /held HTTP/1.1\r\nHost: a\r\nX-Caller: loud\r\n\r\n") for _ in range(3)]
-    until(lambda: len(holding) == 3)
-    assert answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) == [200]
     ended = select.poll()
-    for one in held:
-        ended.register(one, select.POLLRDHUP)
+    for number in range(6):
+        held = connect(b"GET /held HTTP/1.1\r\nHost: a\r\nX-Caller: loud\r\n\r\n")
+        until(lambda number=number: len(holding) > number)
+        ended.register(held, select.POLLRDHUP)
+    assert ended.poll(0) == [], "their clients would come again at once"
+    assert answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) == [200]
     assert ended.poll(1e3 * PATIENCE_S)
+
+
+def test_a_refusal_is_held_back_for_as_long_as_its_connection_lives(connect):
+    gone.clear()
+    waits = connect(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
+    until(lambda: holding)
+    waits.close()
+    assert gone.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_many_connections_are_accepted_in_a_round_of_the_loop(parser):
+    with asyncio.Runner(loop_factory=wire.new_loop) as runner:
+        rounds = runner.run(rounds_until_accepted(parser, 64))
+    assert rounds < 32, "a new one would wait for as many rounds as there are others before it"
 
 
 def test_requests_that_are_sent_ahead_keep_no_connection(connect, monkeypatch):
     monkeypatch.setattr(wire, "most_connections", lambda: 1)
+    monkeypatch.setattr(wire, "most_with_refused", lambda: 1)
     ahead = connect(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n" + GET)
     until(lambda: holding)
     assert answers(connect(POST + b"Connection: close\r\nContent-Length: 1\r\n\r\na")) == [200]
     assert answers(ahead) == []
 
 
-def test_at_most_half_of_the_descriptors_are_for_connections(monkeypatch):
+def test_at_most_three_quarters_of_the_descriptors_are_for_connections(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _of: (256, 256))
-    assert (wire.most_connections.__wrapped__(), wire.backlog()) == (128, 64)
+    wire.most_connections.cache_clear()
+    try:
+        assert (wire.most_connections(), wire.most_with_refused(), wire.backlog()) == (128, 192, 64)
+    finally:
+        wire.most_connections.cache_clear()
 
 
 def test_a_shortage_of_descriptors_is_told_once(caplog):
