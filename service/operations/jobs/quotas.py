@@ -68,8 +68,7 @@ def obstacle_to_fire(session: Session, key_id: UUID | None, count: int) -> str |
     """Why the schedule of that key may not add `count` jobs now, in a sentence."""
     if key_id is None:
         return None
-    key = session.get_one(models.ApiKey, key_id, options=[joinedload(models.ApiKey.project)], populate_existing=True)
-    for share in _shares(session, key):
+    for share in _locked_shares(session, key_id):
         if share.max_open_jobs is None:
             continue
         open_jobs, _ = occupied(session, share.jobs)
@@ -121,16 +120,22 @@ def _capital(text: str) -> str:
 
 
 def _shares_of_caller(session: Session) -> list[Share]:
-    """Those of the present caller; its keys and a project with quotas are locked, so that its requests take turns."""
+    """Those of the present caller, locked."""
     who = acting()
     if who is None or who.caller.key_id is None:
         return []
-    same = select(models.ApiKey.id).where(models.ApiKey.name == who.caller.key_name).order_by(models.ApiKey.id)
     if who.caller.scope is Scope.ADMIN and who.caller.ceilings.max_open_jobs is None:
         return []
+    return _locked_shares(session, who.caller.key_id)
+
+
+def _locked_shares(session: Session, key_id: UUID) -> list[Share]:
+    """Those of a key; the keys of its name and a project with quotas are locked: who counts for them takes turns."""
+    table, loaded = models.ApiKey, [joinedload(models.ApiKey.project)]
+    name = select(table.name).where(table.id == key_id).scalar_subquery()
+    same = select(table.id).where(table.name == name).order_by(table.id)
     session.scalars(same.with_for_update(key_share=True)).all()
-    loaded = [joinedload(models.ApiKey.project)]
-    key = session.get_one(models.ApiKey, who.caller.key_id, options=loaded, populate_existing=True)
+    key = session.get_one(table, key_id, options=loaded, populate_existing=True)
     shares = _shares(session, key)
     if len(shares) > 1:
         project = select(models.Project.id).where(models.Project.id == key.project_id)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from desk import SHAPE, request
+from desk import ENVIRONMENT, MODEL, SHAPE, request
 from due_schedules import BASE, GEMM, SMALL, due_at, fired_at, jobs_of, wanted
 from sqlalchemy import func, select, text, update
+from waiting import until
 
+from tilewright.kernels.catalogue import catalogue
 from tilewright.service.errors import CeilingError, ConflictError
+from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
 from tilewright.service.operations.caller import Caller, Scope, acting_as
 from tilewright.service.operations.jobs.jobs import cancel_job
@@ -21,6 +25,7 @@ from tilewright.service.operations.schedules.schedules import create_schedule, f
 from tilewright.service.settings import settings
 from tilewright.service.store import models
 from tilewright.service.store.models import JobState
+from tilewright.service.store.session import session_scope
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -145,6 +150,29 @@ def test_what_another_process_fires_for_a_key_is_left_to_it(session, limits):
         assert (fired_at(session, made), fired_at(session, honest)) == ([], [BASE])
     assert fire_due(session, moment) == 1
     assert fired_at(session, made) == [BASE]
+
+
+def test_a_schedule_that_fires_while_its_key_asks_for_a_job_counts_that_job(configured):
+    with session_scope() as session:
+        registry.register_kernels(session, catalogue())
+        registry.register_device(session, MODEL, "GPU-1", "host-a", 0, ENVIRONMENT)
+        ci = key(session, max_open_jobs=1)
+        made = due_at(session, BASE, overlap="queue")
+        session.execute(update(models.Schedule).values(key_id=ci.key_id))
+
+    def fire():
+        with session_scope() as session:
+            return fire_due(session, BASE)
+
+    with ThreadPoolExecutor(1) as other:
+        with session_scope() as session:
+            ask(session, ci, 8)
+            fires = other.submit(fire)
+            locked = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            until(lambda: fires.done() or session.scalar(locked))
+        assert fires.result() == 1
+    with session_scope() as session:
+        assert (len(jobs_of(session, made)), fired_at(session, made, "skipped")) == (0, [BASE])
 
 
 def test_the_key_that_fired_least_comes_first(session):
