@@ -164,12 +164,16 @@ def test_a_schedule_that_fires_while_its_key_asks_for_a_job_counts_that_job(conf
         with session_scope() as session:
             return fire_due(session, BASE)
 
+    def waits_for_a_lock():
+        here = "datname = current_database() AND wait_event_type = 'Lock'"
+        with session_scope() as session:  # a transaction sees the same all the while
+            return session.scalar(text(f"SELECT count(*) FROM pg_stat_activity WHERE {here}"))
+
     with ThreadPoolExecutor(1) as other:
         with session_scope() as session:
             ask(session, ci, 8)
             fires = other.submit(fire)
-            locked = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-            until(lambda: fires.done() or session.scalar(locked))
+            until(lambda: fires.done() or waits_for_a_lock())
         assert fires.result() == 1
     with session_scope() as session:
         assert (len(jobs_of(session, made)), fired_at(session, made, "skipped")) == (0, [BASE])
