@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TextIO
@@ -114,14 +114,14 @@ class Lines(logging.Formatter):
         text = record.getMessage()
         if not text.isprintable():  # what a caller sent must neither look like another record nor steer a terminal
             text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-        facts = " ".join([f"{name}={value}" for name, value in _facts(record, {}, _UNSAID).items()])
+        facts = " ".join(f"{name}={value}" for name, value in _facts(record, {}).items() if name not in _SAID)
         line = f"{_time(record)} {record.levelname} {record.name}: {text}" + (f" [{facts}]" if facts else "")
         trace = _traceback(self, record)
         return without_secrets(line + (f"\n{trace}" if trace else "")).replace("\n", "\n    ")
 
 
-_UNSAID = FACTS[:-4]
-"""Facts that the message of a request's line does not hold."""
+_SAID = frozenset({"method", "route", "status", "duration_ms"})
+"""Facts that the message of a request's line holds already."""
 
 
 class JsonLines(logging.Formatter):
@@ -134,7 +134,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_facts(record, _process, FACTS),
+            **_facts(record, _process),
         }
         trace = _traceback(self, record)
         if trace:
@@ -173,10 +173,10 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return "\n".join([*parts, *([record.stack_info] if record.stack_info else [])])
 
 
-def _facts(record: logging.LogRecord, process: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
+def _facts(record: logging.LogRecord, process: Mapping[str, object]) -> dict[str, object]:
     source, found = _source.get(), {}
     said, own = source() if source else {}, record.__dict__  # looked into by name: putting them together takes longer
-    for name in names:
+    for name in FACTS:
         value = own.get(name)
         if value is None and (value := said.get(name)) is None:
             value = process.get(name)
