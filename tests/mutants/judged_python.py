@@ -174,7 +174,7 @@ def failing_test(folder: Path, tests: Sequence[str], broken: Collection[str]) ->
     environment = dict(os.environ) | {"PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
     environment["TILEWRIGHT_TEST_POSTGRES_HOME"] = str(_home(folder))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    # Of cases that take turns a commit runs some; the copy is none, and runs all that are named.
+    # Cases that take turns follow the commit, and the copy has none: it runs every case that is named.
     command += ["-m", "not gpu and not faults and not browser and not fuzz"]
     command += ["--timeout", str(LONGEST_TEST_S), *tests, *(f"--deselect={one}" for one in broken)]
     try:

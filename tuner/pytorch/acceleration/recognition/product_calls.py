@@ -60,7 +60,7 @@ def sum_with_product(dimensions: int) -> Callable[..., Call | None]:
 
 
 def einsum(equation: str, *operands: Any) -> Call | None:
-    """The product that an einsum of two tensors is; None where it is none of matrices or batches as they lie."""
+    """The einsum of two tensors as a matrix product, batched or not; None where the equation is none."""
     terms, arrow, result = equation.replace(" ", "").partition("->")
     names = terms.split(",")
     a, b = operands
