@@ -6,7 +6,7 @@
 //   attention       a warpgroup has 64 queries, in two parts too. For each tile of keys it makes the scores by three products
 //                   of parts, their shares of the softmax in FP32, splits those, and multiplies them by V, again by three products
 // Each tile's part of O is made by itself and added in FP32, because tensor cores cut off what they add. While the products of
-// one tile with V run, the scores of the next are made and become shares; the other warpgroup does the same at another time.
+// one tile with V run, the scores of the next are made and become shares; the warpgroups do so by turns.
 // Where two parts do not hold a tile (infinities, NaN, spans too wide), its products are made by FMAs instead (exact.cuh).
 //   tile  64 * MULTIPLIERS queries by TILE_KEYS keys; block: MULTIPLIERS warpgroups that multiply, a warp that loads
 //   grid  (BLOCKS, or as many as there are tiles of queries): a block has such tiles by turns
@@ -137,9 +137,31 @@ __device__ __forceinline__ void split_shares(
   }
 }
 
+// Warpgroups start products by turns, so that the shares of one are made beside the products of another. By themselves they would
+// all make shares at the same time, and tensor cores would wait. Beside a mask the registers do not suffice for it.
+struct Turns {
+  static constexpr bool ARE_TAKEN = !HAS_MASK;
+  unsigned own, next, parity;   // barriers of this warpgroup and of the one behind it
+
+  __device__ __forceinline__ Turns(unsigned barriers, unsigned warpgroup)
+      : own(barriers + 8 * warpgroup), next(barriers + 8 * ((warpgroup + 1) % MULTIPLIERS)), parity(warpgroup == 0) {}
+  __device__ __forceinline__ void take() {
+    if constexpr (!ARE_TAKEN) return;
+    mbarrier_wait(own, parity);
+    parity ^= 1;
+  }
+  __device__ __forceinline__ void give() const {
+    if constexpr (ARE_TAKEN) mbarrier_arrive_warp(next);
+  }
+  __device__ __forceinline__ void pass() {
+    take();
+    give();
+  }
+};
+
 // By a warpgroup that multiplies: its part of an item. Of the item's `loaded` tiles it needs `tiles`.
 __device__ __forceinline__ void multiply(
-    Ring& ring, const Rows& rows, const Arrays& arrays, unsigned queries, unsigned tiles, unsigned loaded, float* O) {
+    Ring& ring, Turns& turns, const Rows& rows, const Arrays& arrays, unsigned queries, unsigned tiles, unsigned loaded, float* O) {
   Output output;
   Softmax softmax;
   float score[TILE_KEYS / 2] = {}, since[2];
@@ -155,9 +177,11 @@ __device__ __forceinline__ void multiply(
 #pragma unroll 1
   for (unsigned tile = 1; tile < tiles; ++tile) {
     const Arrived keys(ring);
+    turns.take();
     start_scores(score, queries, keys.stage);
     const Arrived values(ring);
     start_values(output.part, high, low, values.stage);
+    turns.give();
     warpgroup_wait_but<1>();
     fence_sums(score);
     float next[2];
@@ -169,10 +193,10 @@ __device__ __forceinline__ void multiply(
     since[0] = next[0], since[1] = next[1];
     split_shares(score, high, low, output, since, is_unfit, arrays, tile);
   }
-  unsigned left = 2 * (loaded - tiles);
+  unsigned left = loaded - tiles;
   if (left > 0) {   // the next tile of K comes ahead of the last of V
     Arrived(ring).release();
-    --left;
+    turns.pass();
   }
   const Arrived values(ring);
   start_values(output.part, high, low, values.stage);
@@ -180,7 +204,12 @@ __device__ __forceinline__ void multiply(
   fence_sums(output.part);
   output.add(since, values.stage + TILE_BYTES);
   values.release();
-  for (; left > 0; --left) Arrived(ring).release();
+  for (; left > 0; --left) {
+    Arrived(ring).release();
+    if (left == 1) break;
+    turns.pass();
+    Arrived(ring).release();
+  }
   output.store(O + arrays.head.o(), rows, softmax);
 }
 
@@ -219,7 +248,7 @@ struct Schedule {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(PARAMETERS) {
   extern __shared__ unsigned char dynamic[];
-  __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
+  __shared__ __align__(8) unsigned long long barriers[2 * STAGES + MULTIPLIERS];
   __shared__ float scales[TILE_QUERIES];
   const unsigned start = (shared_address(dynamic) + 1023) / 1024 * 1024, full = shared_address(barriers);
   if (threadIdx.x == 0) {
@@ -227,6 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(PARAMETERS) {
       mbarrier_init(full + 8 * stage, 1);
       mbarrier_init(full + 8 * (STAGES + stage), 4 * MULTIPLIERS);
     }
+    for (unsigned i = 0; i < MULTIPLIERS; ++i) mbarrier_init(full + 8 * (2 * STAGES + i), 4);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -237,6 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(PARAMETERS) {
   if (warpgroup < MULTIPLIERS) {
     warpgroup_reg_alloc<MULTIPLIERS == 2 ? 240 : 160>();
     const unsigned queries = start + warpgroup * Q_BYTES;
+    Turns turns(full + 16 * STAGES, warpgroup);
 #pragma unroll 1
     for (Schedule schedule; schedule.is_valid(); ++schedule.round) {
       const Item item = schedule.item();
@@ -247,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(PARAMETERS) {
       fence_proxy_async();
       named_barrier_sync<128>(1 + warpgroup);
       const unsigned tiles = own < QUERIES ? tiles_until(tw::min(own + 63, QUERIES - 1)) : 1;
-      multiply(ring, rows, arrays, queries, tiles, item.loaded, O);
+      multiply(ring, turns, rows, arrays, queries, tiles, item.loaded, O);
     }
   } else {
     warpgroup_reg_dealloc<24>();

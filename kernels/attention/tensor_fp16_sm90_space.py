@@ -60,8 +60,8 @@ def launch_pack(c: Values, p: Problem) -> Launch:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage, and a scale for each query."""
-    return max(16 * stages(c, p), 0) + c.MULTIPLIERS * WARPGROUP_QUERIES * 4
+    """Two barriers a stage and one a warpgroup, to 16 bytes, and a scale for each query."""
+    return 16 * (max(stages(c, p), 0) + tiles(c.MULTIPLIERS, 2)) + c.MULTIPLIERS * WARPGROUP_QUERIES * 4
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:

@@ -104,6 +104,10 @@ def assert_right(problem, folder, kinds, scale=0.125, **values):
             marks=EXHAUSTIVE,
         ),
         (problem_of(1, 3, 300, 130, 64, "causal"), {"HEADS_TOGETHER": 1024, "BLOCKS": 4}, ("normal", "lines")),
+        (problem_of(2, 3, 200, 300, 64), {"MULTIPLIERS": 3, "BLOCKS": 4}, ("normal", "lines")),
+        pytest.param(
+            problem_of(1, 3, 300, 420, 64, "causal"), {"TILE_KEYS": 32, "BLOCKS": 2}, ("normal",), marks=EXHAUSTIVE
+        ),
         pytest.param(problem_of(1, 1, 9, 33, 8, "causal"), {"TILE_KEYS": 48}, ("normal", "scaled"), marks=EXHAUSTIVE),
         pytest.param(problem_of(1, 1, 1, 1, 32), {"TILE_KEYS": 32}, ("normal",), marks=EXHAUSTIVE),
     ],
