@@ -157,7 +157,7 @@ __device__ __forceinline__ void stream_direct(
   constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_N});
   const unsigned matrix = BATCH == 1 ? 0 : blockIdx.x / TILES_N;
   const unsigned first_column = (BATCH == 1 ? blockIdx.x : blockIdx.x % TILES_N) * TILE_N;
-  begin_overlapped();
+  await_last_launch();
   Sums sum = {};
   multiply_steps(sum, A + matrix * STRIDE_A, B + matrix * STRIDE_B, first_column);
   put_sums(shared, sum);

@@ -156,7 +156,6 @@ __device__ __forceinline__ void multiply_turned(
   }
   if constexpr (CLUSTER_M * CLUSTER_N == 1) __syncthreads();
   else cluster_sync();
-  launch_dependents();
   const Place place;
   const Ring ring(start, full);
   if (threadIdx.x == MULTIPLYING) prefetch_b(map_b, place);
