@@ -1,9 +1,10 @@
 """Layers of public models in a process that knows nothing of them: their first calls, and what is settled then.
 
-Sizes are drawn by a seed. The first 20 calls of each layer are timed one by one beside PyTorch's, with everything that
-they cost. Then it is called until the choice between ours and PyTorch's is made, and both are timed in turns behind a
-kernel that waits, so that events do not time the host: ten calls behind one another, and single ones. With --tune each
-is then searched for so many seconds, and the answer timed as well, which may be a call of the library's.
+Sizes are drawn by a seed, or stated. The first 20 calls of each layer are timed one by one beside PyTorch's, with
+everything that they cost. Then it is called until the choice between ours and PyTorch's is made, and both are timed in
+turns behind a kernel that waits, so that events do not time the host: ten calls behind one another, and single ones.
+With --tune each is then searched for so many seconds, and the answer timed as well, which may be a call of the
+library's.
 
     python benchmarks/first_calls.py --count 40 --seed 11 --out benchmarks/results/h200/day_one_models.json
 """
@@ -28,6 +29,7 @@ from documents.file import now, write
 from first_layers import Layer
 
 import tilewright.torch as tw
+from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.pytorch import plans
 from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 
@@ -46,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=16, help="of layers a dtype")
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--shape", action="append", type=sizes, help="a layer in place of those: m=2,n=3584,k=18944")
     parser.add_argument("--kernels", nargs="+", default=["linear"], choices=sorted(first_layers.SIDES))
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="of a search for each layer")
@@ -56,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"] = folder
         for kernel, dtype in product(arguments.kernels, arguments.dtypes):
-            drawn = first_layers.shapes(kernel, arguments.count, arguments.seed)
+            drawn = arguments.shape or first_layers.shapes(kernel, arguments.count, arguments.seed)
             layers = [{"kernel": kernel, "shape": shape, "dtype": dtype} for shape in drawn]
             rows += (made := measured(layers, arguments.tune))
             for name in ["ratio", "tuned_ratio"] if arguments.tune else ["ratio"]:
@@ -65,8 +68,13 @@ def main() -> None:
                 print(f"{kernel} {dtype} {name}: {mean:.3f} in the geometric mean, {min(ratios):.3f} at least")
             if arguments.out:
                 command = shlex.join(["python", "benchmarks/first_calls.py", *sys.argv[1:]])
-                head = {"command": command, "device": torch.cuda.get_device_name(), "made_at": now()}
-                write(arguments.out, head | {"rows": rows})
+                device = {"device": torch.cuda.get_device_name(), "driver": nvml.driver_version()}
+                write(arguments.out, {"command": command, **device, "made_at": now(), "rows": rows})
+
+
+def sizes(text: str) -> first_layers.Shape:
+    """The sizes that a text such as "m=2,n=3584,k=18944" states."""
+    return {axis: int(size) for axis, _, size in (pair.partition("=") for pair in text.split(","))}
 
 
 def measured(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:

@@ -110,13 +110,8 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x. Clusters of which two have room on a multiprocessor begin when the launch before is over."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=is_alone(c) or c.RESIDENT == 1)
-
-
-def is_alone(c: Values) -> bool:
-    """Whether a block has no other in its cluster."""
-    return c.CLUSTER_M * c.CLUSTER_N * cluster_k(c) == 1
+    """All blocks along x."""
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:

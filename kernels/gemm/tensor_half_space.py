@@ -62,7 +62,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 def launch(c: Values, p: Problem) -> Launch:
     """All blocks along x, those of all matrices of a batch."""
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def copied_at_once(matrix: str, line: int, p: Problem) -> int:

@@ -5,7 +5,7 @@
 // that tiles suit any number of rows. One thread loads steps of 64 k by tensor maps into a ring in shared memory; warpgroups
 // multiply straight from there and store through shared memory, while the next tile's steps are loaded. Blocks of a cluster take
 // turns to load what they share, or have a part of k each and add up their sums through their shared memory; several clusters
-// do so through the workspace, the last to arrive for all. The first steps of B go to the L2 cache while the launch before ends.
+// do so through the workspace, the last to arrive for all.
 //   tile  TILE_M x TILE_N, a warpgroup TILE_N / MULTIPLIERS columns of it
 //   block (256 to 512): warpgroups that multiply, one that loads
 //   grid  (BLOCKS or less): tiles in turn, in groups of GROUP_M row tiles of a cluster

@@ -95,9 +95,9 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x. Clusters of which two have room on a multiprocessor begin when the launch before is over."""
+    """All blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + staging_bytes(c, p) + ALIGNMENT
-    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=cluster(c) == 1 or c.RESIDENT == 1)
+    return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=True)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:

@@ -29,8 +29,9 @@ L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE, SPLIT_BYTES_PER_CYCLE, FAR_BYTES_PER
 STORED_PER_CYCLE = 24
 ALONE = 0.08  # of the products' time, what more they take where no other warpgroup multiplies
 HELD_UP = 0.1  # of the shorter of two things at once
-# What clusters of at most so many blocks take of the multiprocessors: groups of these that may have one differ in size.
-MULTIPROCESSORS_TAKEN = ((2, 1.0), (3, 0.955), (4, 0.91), (6, 0.864), (MOST_IN_CLUSTER, 0.91))
+# What clusters of at most so many blocks take of the multiprocessors: an H200's driver says 66, 39, 30, 17 and 15
+# clusters. Groups of multiprocessors that may have one differ in size, and from card to card.
+MULTIPROCESSORS_TAKEN = ((2, 1.0), (3, 0.887), (4, 0.91), (6, 0.773), (MOST_IN_CLUSTER, 0.91))
 
 
 def at_once(blocks_of_cluster: int, d: Limits) -> int:

@@ -38,7 +38,6 @@ RESIDENT_THREADS = 256  # of a multiprocessor, each with all the sums that it sh
 MOST_NEEDED_SUMS = 32  # of a thread: with more the best warp tile is left to trials
 FEWEST_ROUNDS = 1  # through the ring of buffers where k is split; the best at 256 cubed has 1.3 (H200)
 SMALL_BLOCKS = 6  # of a multiprocessor, of 128 threads or less
-FEWEST_OVERLAPPED = 512  # blocks: begun early, 128 took 3.97 us instead of 3.04 (256 cubed, H200)
 SPLIT_THREADS = 256  # of a multiprocessor: where so many are there, k is not split further
 FULLNESS = 0.85
 FEWEST_THREADS = 64  # of a multiprocessor, for half of its schedulers
@@ -116,10 +115,9 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """SPLIT_K blocks a tile, all along x; matrices of the batch along y. Many begin while the launch before ends."""
+    """SPLIT_K blocks a tile, all along x; matrices of the batch along y."""
     grid = (blocks_a_matrix(c, p), p.shape["batch"], 1)
-    overlaps = c.SPLIT_K == 1 and blocks(c, p) >= FEWEST_OVERLAPPED
-    return Launch(grid, (threads(c), 1, 1), shared_bytes(c, p), overlaps)
+    return Launch(grid, (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def sums(c: Values) -> int:

@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) IN_CLUSTERS linear_quan
   float* const sums = reinterpret_cast<float*>(shared + X_QUADS);
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = SPLIT > 1 ? cluster_ctarank() : 0;
   const unsigned part = rank * WARPS_K + warp % WARPS_K, begin = rank * STEPS / SPLIT;
-  begin_overlapped();
+  await_last_launch();
   const unsigned first = part * STEPS / PARTS, end = (part + 1) * STEPS / PARTS, first_row = warp / WARPS_K * (16 * ROWS);
   uint4* const stages = shared + X_QUADS + (IN_RINGS ? 0 : BUFFERS * BUFFER / 4) + warp * (DEPTH * STAGE_BYTES / 16);
   const unsigned memory = shared_address(stages);

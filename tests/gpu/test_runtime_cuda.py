@@ -152,6 +152,36 @@ def test_an_overlapped_launch_waits_for_what_the_one_before_writes(torch, tmp_pa
     torch.testing.assert_close(one.double(), expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "variant", ["streamed_half", "streamed_half_sm90", "tensor_half", "tensor_half_sm90", "tensor_half_turned_sm90"]
+)
+def test_launches_of_half_types_compute_the_same_whether_or_not_one_waits_between_them(
+    torch, tmp_path, monkeypatch, variant
+):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    limits, m, size = gpu_place(0).limits, 40, 512
+    if limits.compute_capability != (9, 0):
+        pytest.skip("launches overlap from compute capability 9.0 on")
+    problem = GEMM.problem({"m": m, "n": size, "k": size}, "bfloat16", {"trans_b": True})
+    feasible = GEMM.space(problem, limits, [variant]).feasible
+    turn = torch.linalg.qr(torch.randn(size, size, device="cuda"))[0].bfloat16()
+    start = torch.randn(m, size, device="cuda").bfloat16()
+    for configuration in (feasible[0], feasible[len(feasible) // 2], feasible[-1]):
+        runtime = Runtime(pinned={problem: configuration})
+        launch = runtime.best("gemm", m=m, n=size, k=size, dtype="bfloat16", trans_b=True)
+        ends = []
+        for waits in (True, False, False):
+            one, other = start.clone(), torch.full_like(start, torch.nan)
+            for _ in range(50):
+                launch(one, turn, other)
+                one, other = other, one
+                if waits:
+                    torch.cuda.synchronize()
+            ends.append(one)
+        assert torch.isfinite(ends[0]).all()
+        assert all(torch.equal(ends[0], end) for end in ends[1:]), configuration
+
+
 @pytest.mark.parametrize("trans_b", [False, True])
 def test_an_operand_packed_once_serves_graphs_streams_and_other_sizes(torch, tmp_path, monkeypatch, trans_b):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))

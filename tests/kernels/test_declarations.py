@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import pickle
+import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -244,3 +245,18 @@ def test_an_option_that_came_later_leaves_the_keys_of_others_as_they_were():
     assert packed.as_json()["options"]["packed_b"] is True
     with pytest.raises(KeyError):
         usual.options["trans_c"]
+
+
+WAIT = re.compile(r"\b(?:wait_for_launch_before|await_last_launch|begin_overlapped)\(\);")
+DEFINED = re.compile(r"void (?:await_last_launch|begin_overlapped)\(\)")
+
+
+@pytest.mark.parametrize("kernel", catalogue().kernels(), ids=lambda kernel: kernel.name)
+def test_a_launch_that_overlaps_waits_for_the_one_before(kernel):
+    """Both functions that wait for it call another one that does."""
+    problems = [kernel.problem(kernel.example_shape, dtype, {}) for dtype in kernel.dtypes]
+    for problem, variant in itertools.product(problems, kernel.variants):
+        if variant.supports(problem):
+            launches = variant.launches(kernel.entry, variant.space().default().values, problem)
+            source, overlap = kernel.source(variant.name), sum(launch.overlaps for _, launch in launches)
+            assert len(WAIT.findall(source)) - len(DEFINED.findall(source)) >= overlap, variant.name

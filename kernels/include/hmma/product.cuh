@@ -2,6 +2,7 @@
 #pragma once
 #include "hmma/operand.cuh"   // before all that has REAL
 
+#include "common/overlap.cuh"
 #include "common/split_tile.cuh"
 #include "ptx/mma_sync_half.cuh"
 
@@ -196,6 +197,7 @@ __device__ __forceinline__ void compute_block(
   char* const buffers = reinterpret_cast<char*>(shared);
   const unsigned first_stage = shared_address(shared);
   Ring ring{A, B, OperandA(buffers, origin.warp_m), OperandB(buffers + OperandA::TILE_BYTES, FACTORS * origin.warp_n)};
+  await_last_launch();
 #pragma unroll 1
   for (unsigned stage = 0; stage < STAGES - 1; ++stage) ring.copy();
   cp_async_wait_group<STAGES - 2>();

@@ -167,7 +167,7 @@ __device__ __forceinline__ void compute_block(
     TileSums::expect(barrier, blockIdx.x % CLUSTER);
   }
   if constexpr (RESIDENT > 0) admit_next_launch();   // and await the last one when addresses are known
-  else begin_overlapped();
+  else await_last_launch();
   const unsigned matrix = BATCH == 1 ? 0 : blockIdx.y;
   const Work work = work_of(blockIdx.x);
   const AccumulatorLayout layout;

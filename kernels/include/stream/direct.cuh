@@ -12,6 +12,7 @@
 #include "common/overlap.cuh"
 #include "common/product.cuh"
 #include "ptx/mma_sync_half.cuh"
+#include "ptx/prefetch_line.cuh"
 
 #ifndef WARPS
 #define WARPS 8      // of a block, which share k
@@ -43,6 +44,8 @@ constexpr unsigned COLUMNS = tw::ceil_div(M, LOAD_LINES);                       
 constexpr unsigned LOADS = 4, LOADS_A = IS_WHOLE ? 1 : 2;                         // of 16 lines of B in a step, of rows of A
 constexpr unsigned PARTS = IS_WHOLE ? 2 : 1, KEPT = IS_WHOLE ? 2 : 4;             // products of 16 lines; sums of each that count
 constexpr unsigned LANE_SUMS = FRAGMENTS * PARTS * COLUMNS * KEPT;
+// Whether B fits an L2 cache beside other things: then the next launch may find it there.
+constexpr bool STAYS = BATCH == 1 && static_cast<size_t>(FACTORS) * N * K * sizeof(Half) <= 32 << 20;
 
 typedef float Sums[FRAGMENTS][PARTS][COLUMNS][4];
 
@@ -53,19 +56,31 @@ struct Step {
   __device__ __forceinline__ static uint4 line(const Half* line, unsigned k, bool is_read_once) {
     if (K % STEP_K != 0 && k >= K) return make_uint4(0, 0, 0, 0);
     const uint4* const source = reinterpret_cast<const uint4*>(line + k);
-    return is_read_once ? __ldcs(source) : __ldg(source);
+    return is_read_once && !STAYS ? __ldcs(source) : __ldg(source);
   }
 
-  // What is behind the last line is the last again.
+  // The line of B with this number in the tile. What is behind the last is the last again.
+  __device__ __forceinline__ static const Half* line_of_b(const Half* B, unsigned first_column, unsigned number) {
+    const unsigned column = first_column + number % TILE_N;
+    return B + ((N % TILE_N == 0 ? column : tw::min(column, N - 1)) + number / TILE_N * N) * static_cast<size_t>(LDB);
+  }
+
+  // What B has of a step on its way to the L2 cache, a line of it a lane.
+  __device__ __forceinline__ static void prefetch(const Half* B, unsigned first_column, unsigned step) {
+#pragma unroll
+    for (unsigned number = threadIdx.x % 32; number < 16 * FRAGMENTS; number += 32) {
+      prefetch_line(line_of_b(B, first_column, number) + step * STEP_K);
+    }
+  }
+
   __device__ __forceinline__ void read(const Half* A, const Half* B, unsigned first_column, unsigned step) {
     const unsigned in_line = threadIdx.x % 32 / LINE_LANES, k = step * STEP_K + threadIdx.x % LINE_LANES * 8;
 #pragma unroll
     for (unsigned i = 0; i < FRAGMENTS; ++i) {
 #pragma unroll
       for (unsigned load = 0; load < LOADS; ++load) {
-        const unsigned of_tile = i % ROWS * 16 + load * LOAD_LINES % 16 + in_line, column = first_column + of_tile;
-        const size_t number = (N % TILE_N == 0 ? column : tw::min(column, N - 1)) + i / ROWS * N;
-        b[i][load] = line(B + number * LDB, k + load * LOAD_LINES / 16 * 32, true);
+        const Half* const from = line_of_b(B, first_column, i * 16 + load * LOAD_LINES % 16 + in_line);
+        b[i][load] = line(from, k + load * LOAD_LINES / 16 * 32, true);
       }
     }
 #pragma unroll
@@ -98,7 +113,8 @@ struct Step {
   }
 };
 
-// By a warp: the products of its steps. Each is read UNROLL of them ahead.
+// By a warp: the products of its steps. Each is read UNROLL of them ahead. While the launch ahead ends, the first is fetched to the
+// L2 cache, which sees what that launch still writes.
 __device__ __forceinline__ void multiply_steps(Sums& sum, const Half* A, const Half* B, unsigned first_column) {
   constexpr unsigned STRIDE = WALK == 2 ? 1 : WARPS;
   const unsigned warp = threadIdx.x / 32, first = WALK == 2 ? warp * STEPS / WARPS : warp;
@@ -106,6 +122,8 @@ __device__ __forceinline__ void multiply_steps(Sums& sum, const Half* A, const H
   // An odd number of steps on from block to block, so that blocks at work do not all read the same place of their lines.
   const unsigned turned = WALK == 1 ? blockIdx.x * 11 % STEPS : 0;
   const auto turn = [turned](unsigned step) { return step + turned - (WALK == 1 && step + turned >= STEPS ? STEPS : 0); };
+  if (first < end) Step::prefetch(B, first_column, turn(first));
+  await_last_launch();
   Step held[UNROLL];
 #pragma unroll
   for (unsigned u = 0; u < UNROLL; ++u) {
@@ -157,7 +175,6 @@ __device__ __forceinline__ void stream_direct(
   constexpr unsigned TILES_N = tw::ceil_div(N, unsigned{TILE_N});
   const unsigned matrix = BATCH == 1 ? 0 : blockIdx.x / TILES_N;
   const unsigned first_column = (BATCH == 1 ? blockIdx.x : blockIdx.x % TILES_N) * TILE_N;
-  begin_overlapped();
   Sums sum = {};
   multiply_steps(sum, A + matrix * STRIDE_A, B + matrix * STRIDE_B, first_column);
   put_sums(shared, sum);

@@ -75,7 +75,6 @@ __device__ __forceinline__ void stream_product(
     prefetch_tensor_map(map_a);
   }
   __syncthreads();
-  launch_dependents();
   wait_for_launch_before();
   const Share share;
   if (threadIdx.x < MULTIPLYING) {

@@ -23,7 +23,6 @@ __device__ __forceinline__ void run_block(const Begin& begin, const Load& load, 
   }
   if constexpr (CLUSTER_M * CLUSTER_N == 1) __syncthreads();
   else cluster_sync();
-  launch_dependents();
   wait_for_launch_before();
   const Place place;
   const Ring ring(start, full);

@@ -80,6 +80,3 @@ constexpr unsigned MULTIPLYING_REGISTERS =
     tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240u);
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
 static_assert(PORTIONS <= STEPS, "a block has one step or more");
-
-// Steps of B that a block fetches to the L2 cache before the launch ahead has ended; they take a microsecond or two.
-constexpr unsigned PREFETCHED = 64 * 1024 / B_BYTES * CLUSTER_M;

@@ -156,11 +156,9 @@ __device__ __forceinline__ void multiply_turned(
   }
   if constexpr (CLUSTER_M * CLUSTER_N == 1) __syncthreads();
   else cluster_sync();
-  launch_dependents();
+  wait_for_launch_before();
   const Place place;
   const Ring ring(start, full);
-  if (threadIdx.x == MULTIPLYING) prefetch_b(map_b, place);
-  wait_for_launch_before();
   if (threadIdx.x < MULTIPLYING) {
     if constexpr (MOVES_REGISTERS) warpgroup_reg_alloc<MULTIPLYING_REGISTERS>();
     multiply_tiles(epilogue_of, map_c, ring, place, start + STAGES * STAGE_BYTES, workspace);

@@ -6,7 +6,6 @@
 
 #include "ptx/cp_async_bulk.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/prefetch_box.cuh"
 #include "ptx/tensor_map.cuh"
 #include "ptx/wgmma_half_any.cuh"
 
@@ -47,17 +46,6 @@ __device__ __forceinline__ void each_box_of_b(const Tile& tile, unsigned k, cons
   for (unsigned number = 0; number < BOXES; ++number) {
     const unsigned column = tile.n + number / FACTORS * 64 + number % FACTORS * N;
     box(number, TRANS_B ? BoxStart{k, column, matrix} : BoxStart{column, k, matrix});
-  }
-}
-
-// By one thread, before the launch ahead has ended: the first steps of B go to the L2 cache, which has what that launch writes.
-__device__ __forceinline__ void prefetch_b(const TensorMap& map_b, const Place& place) {
-  Tile tile;
-  tile.find(place);
-  const unsigned first = Tile::first_step(place.portion), end = tw::min(Tile::first_step(place.portion + 1), first + PREFETCHED);
-#pragma unroll 1
-  for (unsigned step = first + place.row; step < end; step += CLUSTER_M) {
-    each_box_of_b(tile, step * STEP_K, [&](unsigned, const BoxStart& start) { prefetch_box(map_b, start); });
   }
 }
 
