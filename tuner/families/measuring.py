@@ -34,7 +34,7 @@ T = TypeVar("T")
 FEW_KINDS = KindsPart(0, 8)
 """Of inputs that a search's winner is verified with: ranges are verified with all of them in the end."""
 
-PLAN = MeasurementPlan(finalists=3, final_rounds=5, kinds=FEW_KINDS)
+PLAN = MeasurementPlan(max_samples=13, side_samples=0, finalists=3, final_rounds=5, kinds=FEW_KINDS)
 LIBRARY_SAMPLES = 7
 
 RARE, TOGETHER = 17, 8
@@ -157,14 +157,18 @@ class Measurements:
         is_known = size in self.measured.times.get(configuration, {}) or (configuration, size) in self.measured.failed
         return not is_known and self.fits(configuration, size)
 
-    def expected(self, configuration: Configuration, between: Sequence[int]) -> dict[int, float]:
-        """Its times at the measured sizes and at those between, as is to be expected where it was not measured."""
+    def expected(self, configuration: Configuration, between: Sequence[int], doubt: float) -> dict[int, float]:
+        """Its times at the measured sizes and at those between, as is to be expected where it was not measured.
+
+        At measured sizes `doubt` times that; between them it is everyone's.
+        """
         times, measured = self.measured.times[configuration], self.sizes
         missing = [size for size in measured if self._is_missing(configuration, size)]
         served = times.keys() | missing
         # What it takes of the device grows with the size.
         inside = [size for size in between if measured[bisect_left(measured, size)] in served]
-        return times | most_ms(times, self._tile(configuration), [*missing, *inside])
+        found = most_ms(times, self._tile(configuration), [*missing, *inside])
+        return times | found | {size: doubt * found[size] for size in missing}
 
     def ends(self) -> list[int]:
         """Sizes at which tiles end of what is fast at the measured sizes on both sides, and those behind them."""

@@ -15,6 +15,9 @@ from tilewright.tuner.predict.record import Record, enough
 from tilewright.tuner.predict.shipped import joined, likest_first, nearest_of, shipped_series
 from tilewright.tuner.predict.tiles import Tiles
 
+MOST_RANKED = 200
+"""Of the configurations that are looked at for a size."""
+
 Fits = Callable[[Configuration, int], bool]
 """Whether a configuration may be measured at a size."""
 
@@ -51,10 +54,15 @@ class Proposals:
         self._predictor = _fitted(self._kernel, self._limits, [*self._others, *own], self._tiles)
 
     def at(self, size: int, fits: Fits, count: int = PROPOSED) -> list[Configuration]:
-        """The configurations of the least expected times at that size, of those that fit it; none before `learn`."""
+        """The configurations of the least expected times at that size, of those that fit it; none before `learn`.
+
+        The best of another variant comes third at the latest: what is expected of two is less sure than of one.
+        """
         if self._predictor is None:
             return []
-        return self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), count)
+        ranked = self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), MOST_RANKED)
+        others = [one for one in ranked[2:] if one.variant not in {first.variant for first in ranked[:2]}]
+        return list(dict.fromkeys([*ranked[:2], *others[:1], *ranked]))[:count]
 
     def best_of(self, size: int, known: Sequence[Configuration], fits: Fits) -> list[Configuration]:
         """Those of the least expected times at that size among some."""

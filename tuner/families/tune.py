@@ -28,15 +28,22 @@ from tilewright.tuner.predict.record import Record
 AROUND = ((1, 2), (2, 1))
 """How far away neighbours are, counted in sizes, whose fastest configurations are measured at a size, and how many."""
 
+SHAPED = 3
+"""Of those so many, beside the size's own, are measured with tiles that fit it."""
+
 LEADERS, MOST_LEADERS = 3, 24
 """Configurations of each size, and of all, of which one has to serve all sizes."""
 
-LOOKED_AT_EVERY, PROPOSED_FOR_MORE = 3, 8
+LOOKED_AT_EVERY, PROPOSED_FOR_MORE = 2, 8
 """Of the first sizes one in so many is looked at for configurations that records of other problems let expect, and how
 many it gets; the others choose among those. To look takes a third of a second (H200's host)."""
 
-MOST_ESTIMATES = 32
-"""Covers by times that are partly expected, until each of those that one rests on has been measured."""
+MOST_ESTIMATES, DOUBT = 32, 0.01
+"""Covers by times that are partly expected, until all that one rests on have been measured. Each lets what is not take
+so much more than the one before: what a cover takes of it is the luckiest of many."""
+
+NEAR = 1.05
+"""What is nowhere within so many times the best serves no range, unless one has to serve all sizes."""
 
 MOST_COVERS = 8
 """Covers that are verified until one stands: each that falls has lost a configuration."""
@@ -80,7 +87,9 @@ def tune_family(
     while len(sizes) < most and (more := between(job.best_ms(), most - len(sizes))):
         job.explore(more)
         sizes = sorted({*sizes, *more})
-    measurements.measure({size: job.around(size) for size in measurements.sizes})
+    if not family.batch_invariant:
+        proposals.learn(measurements.measured)
+        job.explore(measurements.sizes)
     measurements.time_library(first[::-LOOKED_AT_EVERY])
     spans, verified = job.settled()
     measured = measurements.measured
@@ -168,7 +177,7 @@ class _Job:
         wanted = {}
         for size in sizes:
             around, own = self.around(size), self._measured.ranked(size)[:1]
-            wanted[size] = [*around, *self._proposals.shaped([*own, *around], size, self._on.fits)]
+            wanted[size] = [*around, *self._proposals.shaped([*own, *around[:SHAPED]], size, self._on.fits)]
         self._on.measure(wanted)
         for size in sizes:
             if not self._measured.ranked(size):
@@ -212,8 +221,9 @@ class _Job:
     def _covered(self) -> list[Span]:
         """The cover by times of which all that it rests on are measured, or by these alone; may raise TunerError."""
         on, ends = self._on, self._on.ends()
-        for _ in range(MOST_ESTIMATES):
-            spans = self._cover({one: on.expected(one, ends) for one in self.counted()})
+        for number in range(MOST_ESTIMATES):
+            times = {one: on.expected(one, ends, 1 + DOUBT * (number + 1)) for one in self.counted()}
+            spans = self._cover(times)
             served = {size: serving(spans, size) for size in on.sizes}
             served |= {span.high: span.configuration for span in spans if not on.sizes_in(span)}
             missing = {size: [one] for size, one in served.items() if size not in self._measured.times[one]}
@@ -231,8 +241,11 @@ class _Job:
 
     def counted(self) -> dict[Configuration, dict[int, float]]:
         """The times that may be chosen from: of what was never wrong, and is sound at every size that it may serve."""
+        best_ms = dict(self.best_ms())
         return {
             configuration: dict(of_one)
             for configuration, of_one in self._measured.times.items()
-            if configuration not in self._measured.barred and self._on.is_sound(configuration, min(of_one), max(of_one))
+            if configuration not in self._measured.barred
+            and (self._family.batch_invariant or any(ms < NEAR * best_ms[size] for size, ms in of_one.items()))
+            and self._on.is_sound(configuration, min(of_one), max(of_one))
         }
