@@ -249,8 +249,9 @@ class DrawnAhead:
         return arrays
 
     def close(self) -> None:
-        """Stops drawing inputs ahead."""
+        """Stops drawing inputs ahead; `take` then draws them itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._left, self._drawn = [], {}
 
     def _begin(self) -> None:
         if self._left:

@@ -190,6 +190,11 @@ def have_first_rows(kernel: Kernel, problem: Problem) -> bool:
     )
 
 
+def fit_at_once(kernel: Kernel, problem: Problem, free_bytes: int) -> bool:
+    """Whether the cases of all kinds have room: those that had to be made again would be as large for each size."""
+    return len(input_kinds(kernel, problem)) * case_bytes(kernel, problem) <= ROOM_SHARE * free_bytes
+
+
 def _layouts(tensors: Sequence[Tensor], *problems: Problem) -> Iterator[tuple[Any, ...]]:
     return (tuple(tensor.layout(problem) for problem in problems) for tensor in tensors)
 

@@ -10,7 +10,7 @@ from tilewright.tuner.compile.cache import CubinCache, compiled_by
 from tilewright.tuner.compile.compilation import Compiler
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.bench import CudaBench
-from tilewright.tuner.devices.cuda.cases import Cases, have_first_rows
+from tilewright.tuner.devices.cuda.cases import Cases, fit_at_once, have_first_rows
 from tilewright.tuner.devices.cuda.context import CudaContext
 from tilewright.tuner.errors import OutOfMemoryError
 
@@ -42,8 +42,11 @@ class CudaDevice(CudaContext):
         self._forget()
         super().close()
 
-    def _cases(self, kernel: Kernel, problem: Problem, seed: int) -> Cases:
+    def _cases(self, kernel: Kernel, problem: Problem, seed: int) -> Cases | None:
+        """The cases that are kept, where they serve that problem or it is one that they can be made for."""
         if self._kept is None or not self._kept.serve(kernel, problem, seed):
+            if not fit_at_once(kernel, problem, self.free_bytes()):
+                return None
             self._forget()
             self._kept = Cases(self, kernel, problem, seed, is_kept=True)
         return self._kept

@@ -11,9 +11,9 @@ from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from tilewright.kernels.family import Family
 from tilewright.kernels.linear.reference import ACTIVATIONS, activated, terms
 from tilewright.kernels.sources.source import resolved
-from tilewright.tuner.arrays import DISTINCT_ROWS, NORMAL, random_arrays
+from tilewright.tuner.arrays import DISTINCT_ROWS, NORMAL, input_kinds, random_arrays
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays
-from tilewright.tuner.devices.cuda.cases import Cases, have_first_rows
+from tilewright.tuner.devices.cuda.cases import Cases, case_bytes, fit_at_once, have_first_rows
 from tilewright.tuner.loop.verify import bound_factor
 
 GEMM, LINEAR, SOFTMAX = (catalogue().get(name) for name in ("gemm", "linear", "softmax"))
@@ -100,6 +100,15 @@ def test_only_rows_of_products_are_the_first_of_more(kernel, shape, options, are
     family = Family.of(kernel, shape, "", options)
     assert have_first_rows(kernel, family.at(family.high)) is are_first
     assert not have_first_rows(kernel, family.exact(family.high))
+
+
+def test_cases_are_kept_where_all_kinds_have_room():
+    """18 kinds of A (40, 33), B (33, 24) and C (40, 24), and 16 bytes for each number that is right of C."""
+    kinds = len(input_kinds(GEMM, FAMILY.at(40)))
+    needed = kinds * case_bytes(GEMM, FAMILY.at(40))
+    assert case_bytes(GEMM, FAMILY.at(40)) >= 4 * (40 * 33 + 33 * 24) + 16 * 40 * 24
+    assert fit_at_once(GEMM, FAMILY.at(40), 2 * needed)
+    assert not fit_at_once(GEMM, FAMILY.at(40), 2 * needed - 2)
 
 
 def test_rows_of_inputs_that_are_not_timed_repeat():
