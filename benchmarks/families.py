@@ -103,7 +103,9 @@ def run(device: Device, document: dict[str, Any], out: Path, arguments: argparse
             print("stopped by --stop-after; continue with --resume", file=sys.stderr)
             return
         begun = time.monotonic()
-        command = f"python benchmarks/families.py --part {unit.part} --seed {arguments.seed}"
+        kernel = unit.head.get("kernel", "gemm")
+        chosen = "" if kernel == "gemm" else f" --kernel {kernel}"
+        command = f"python benchmarks/families.py --part {unit.part}{chosen} --seed {arguments.seed}"
         facts = {"driver": device.environment.driver, "command": command, "measured_at": now()}
         row = {**unit.head, **unit.measure(), **facts}
         document[unit.part].append(row)
