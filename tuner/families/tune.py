@@ -211,7 +211,9 @@ class _Job:
         """A cover of the axis each of whose configurations was right at both ends of its range and between."""
         family = self._family
         for _ in range(MOST_COVERS):
-            spans = self._on.with_library(self._covered())
+            spans = self._covered()
+            self._on.time_library(())  # at sizes that the cover has added
+            spans = self._on.with_library(spans)
             verified, fallen = self._on.verified(spans)
             if not fallen:
                 return spans, verified
