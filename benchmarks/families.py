@@ -6,7 +6,8 @@ What is measured is a list of units of a minute and a half at most. Each is writ
 out those that the file has, `--stop-after` begins none after so many seconds. `--summary` prints what the file says
 beside the goals. Parts:
 
-- tables: a family tuned from nothing, and again beginning with what shipped records predict; its ranges and modules;
+- tables: a family tuned from nothing, and again beginning with what shipped records predict; its ranges and modules
+  (of gemm; `--kernel linear` for layers);
 - rows: at eight sizes that tuning did not use, the table's configuration, the best of a search for exactly that size
   (8 s or 200 configurations; it does not begin with the table) and of the table's own, and the library, in turns;
 - at_launch: a configuration with its size compiled in and with its size from the launch, in turns; of gemm, and of
@@ -33,10 +34,11 @@ from family_rows import exact, launches, tables, trace
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.devices.local import open_device
 
-GEMM = catalogue().get("gemm")
+PRODUCTS = {name: catalogue().get(name) for name in ("gemm", "linear")}
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336), (5120, 5120), (768, 3072), (11008, 4096))
 DTYPES = ("bfloat16", "float32")
 LARGEST, BERT_CALLS = 8192, 200
@@ -71,7 +73,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
     parser.add_argument("--shape", action="append", metavar="NxK", help="of families, in place of the six")
     parser.add_argument("--dtype", action="append", choices=DTYPES)
-    parser.add_argument("--kernel", action="append", choices=("gemm", *launches.OTHERS), help="of the part at_launch")
+    parser.add_argument(
+        "--kernel",
+        action="append",
+        choices=(*PRODUCTS, *launches.OTHERS),
+        help="of the part at_launch; gemm and linear of tables and rows too",
+    )
     parser.add_argument("--largest", type=int, default=LARGEST, help="rows")
     parser.add_argument("--seconds", type=float, default=8.0, help="of the search for one size")
     parser.add_argument("--table-seconds", type=float, default=1.0, help="of each search of a table")
@@ -96,7 +103,9 @@ def run(device: Device, document: dict[str, Any], out: Path, arguments: argparse
             print("stopped by --stop-after; continue with --resume", file=sys.stderr)
             return
         begun = time.monotonic()
-        command = f"python benchmarks/families.py --part {unit.part} --seed {arguments.seed}"
+        kernel = unit.head.get("kernel", "gemm")
+        chosen = "" if kernel == "gemm" else f" --kernel {kernel}"
+        command = f"python benchmarks/families.py --part {unit.part}{chosen} --seed {arguments.seed}"
         facts = {"driver": device.environment.driver, "command": command, "measured_at": now()}
         row = {**unit.head, **unit.measure(), **facts}
         document[unit.part].append(row)
@@ -110,26 +119,34 @@ def units(device: Device, document: Mapping[str, Any], arguments: argparse.Names
     parts = arguments.part or PARTS
     shapes = [tuple(map(int, one.split("x"))) for one in arguments.shape or ()] or SHAPES
     dtypes, seed = arguments.dtype or DTYPES, arguments.seed
-    families = [family_of(n, k, dtype, arguments.largest) for n, k in shapes for dtype in dtypes]
+    products = [name for name in arguments.kernel or ("gemm",) if name in PRODUCTS]
+    families = [
+        family_of(n, k, dtype, arguments.largest, PRODUCTS[name])
+        for name in products
+        for n, k in shapes
+        for dtype in dtypes
+    ]
     for family in families:
+        kernel = PRODUCTS[family.kernel]
         if "tables" in parts:
-            of_table = partial(tables.table, device, GEMM, family, arguments.table_seconds, seed)
+            of_table = partial(tables.table, device, kernel, family, arguments.table_seconds, seed)
             yield Unit("tables", tables.head(family), of_table)
         for size in tables.unseen(document, family) if "rows" in parts else ():
             head = {**tables.head(family), "m": size}
             found = partial(tables.ranges_of, document, family)
-            of_row = partial(exact.row, device, GEMM, family, size, found=found, seconds=arguments.seconds, seed=seed)
+            of_row = partial(exact.row, device, kernel, family, size, found=found, seconds=arguments.seconds, seed=seed)
             yield Unit("rows", head, of_row)
-    for family in families[: len(dtypes)]:
+    of_gemm = [family for family in families if family.kernel == "gemm"][: len(dtypes)]
+    for family in of_gemm:
         if "invariant" in parts:
-            of_pair = partial(tables.invariant, device, GEMM, family, arguments.table_seconds, seed)
+            of_pair = partial(tables.invariant, device, PRODUCTS[family.kernel], family, arguments.table_seconds, seed)
             yield Unit("invariant", tables.head(family), of_pair)
         if "trace" in parts:
             found = partial(tables.ranges_of, document, family)
             of_trace = partial(trace.trace, device, family, found, arguments.calls, seed)
             yield Unit("trace", {**tables.head(family), "calls": arguments.calls, "seed": seed}, of_trace)
     if "at_launch" in parts:
-        yield from at_launch(device, families[: len(dtypes)], arguments)
+        yield from at_launch(device, of_gemm, arguments)
     if "bert" in parts:
         from family_rows.bert import bert  # noqa: PLC0415 - needs transformers, which nothing else does
 
@@ -148,9 +165,9 @@ def at_launch(device: Device, of_gemm: Sequence[Family], arguments: argparse.Nam
             yield Unit("at_launch", {**tables.head(family), "variant": variant.name}, measure)
 
 
-def family_of(n: int, k: int, dtype: str, largest: int) -> Family:
+def family_of(n: int, k: int, dtype: str, largest: int, kernel: Kernel = PRODUCTS["gemm"]) -> Family:
     """Any number of rows up to `largest` of one product."""
-    return Family.of(GEMM, {"m": (1, largest), "n": n, "k": k}, dtype)
+    return Family.of(kernel, {"m": (1, largest), "n": n, "k": k}, dtype)
 
 
 OPTIONS = ("weights", "layout", "depthwise", "trans_a")

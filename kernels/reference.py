@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,20 @@ Finish = Callable[[Problem, Arrays, NDArray[np.float64], NDArray[np.float64]], R
 
 
 @dataclass(frozen=True)
+class FinishThere:
+    """`ProductReference.finish` as a function of a GPU's, where results have the place and the number of the sums.
+
+    `source` has `finish(sums, magnitudes, addends, columns, count, root, unit, least)`, which changes `count` sums and
+    magnitudes in place. `addends`: the input with a number for each column; root: that of the terms; unit: the unit
+    roundoff of sums, and least: the smallest normal number.
+    """
+
+    source: Path
+    addends: str
+    macros: Callable[[Problem], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class ProductReference:
     """The reference of a product whose sums are made elsewhere, in float64.
 
@@ -90,11 +105,13 @@ class ProductReference:
     product: sums of products, and of their absolute values, become the reference; None where nothing comes after, and
     alpha, beta and what is added to are the product's own. `inside(problem)` is whose sums these are, where they are
     those of another kernel, with factors of the same names; None where that kernel does not have the problem.
+    `there`: what a GPU does in place of `finish`: at 8192 x 4096 that takes a host 0.3 s for each kind of inputs.
     """
 
     terms: Callable[[Problem], int]
     finish: Finish | None = None
     inside: Callable[[Problem], Problem | None] = lambda problem: problem
+    there: FinishThere | None = None
 
 
 TF32_ROUNDOFF = 2.0**-10

@@ -73,6 +73,10 @@ OTHER_SCALARS = frozenset({UNIFORM, MIXED, PIXELS})
 ROTATING = 3
 """Each kind that is made costs a trial as much as some launches do; what may win is verified with all of them."""
 
+DISTINCT_ROWS = 2039
+"""Of an axis whose size comes with the launch: more rows than so many repeat, but for those that are timed. It is a
+prime, so that no tile has the rows of another."""
+
 _BLOCK = 1 << 20
 """Elements drawn at a time, each block by a generator of its own: what is drawn does not depend on the cores."""
 
@@ -166,6 +170,11 @@ def _made(
     is_partner: bool,
 ) -> HostArray:
     """One array as its tensor lies."""
+    fewer = _with_distinct_rows(tensor, problem) if kind != NORMAL else problem
+    if fewer != problem:
+        distinct = _made(kernel, fewer, tensor, kind, seed=seed, sequence=sequence, drawn=drawn, is_partner=is_partner)
+        layout = tensor.layout(problem)
+        return layout.placed(np.resize(distinct, layout.own_shape))
     dtype = tensor.dtype_for(problem)
     axis = None if is_integer(dtype) else tensor.summed(problem)
     array = _contents(tensor, problem, kind, sequence, None if kind in DRAWN_KINDS else drawn)
@@ -174,6 +183,15 @@ def _made(
     elif axis is not None:
         change_factor(kernel, problem, array, axis, kind, (seed, KINDS.index(kind)), is_partner=is_partner)
     return tensor.layout(problem).placed(array.astype(dtype, copy=False))
+
+
+def _with_distinct_rows(tensor: Tensor, problem: Problem) -> Problem:
+    """The problem with DISTINCT_ROWS where the tensor has more, that is, where its first axis comes with the launch."""
+    if not problem.at_launch or problem.shape[problem.at_launch] <= DISTINCT_ROWS:
+        return problem
+    fewer = problem.with_size(problem.at_launch, DISTINCT_ROWS)
+    own, less = tensor.layout(problem).own_shape, tensor.layout(fewer).own_shape
+    return fewer if own != less and own[1:] == less[1:] else problem
 
 
 def _contents(
@@ -207,35 +225,38 @@ def _arrange(
 
 
 class DrawnAhead:
-    """Inputs of several kinds, drawn by a thread: one kind at a time, and the next as soon as one was taken."""
+    """Inputs of several kinds, drawn by a thread: `at_once` kinds, and another as soon as one was taken."""
 
-    def __init__(self, kernel: Kernel, problem: Problem, seed: int, kinds: Sequence[str]) -> None:
+    def __init__(self, kernel: Kernel, problem: Problem, seed: int, kinds: Sequence[str], at_once: int = 1) -> None:
         self._draw = partial(random_arrays, kernel, problem, seed, drawn={})
         self._left = list(kinds)
         self._thread = ThreadPoolExecutor(1, "draw")
-        self._begin()
+        self._drawn: dict[str, Future[dict[str, HostArray]]] = {}
+        for _ in range(at_once):
+            self._begin()
 
     def is_drawn(self, kind: str) -> bool:
         """Whether `take` of that kind waits for nothing."""
-        return kind == self._kind and self._drawn.done()
+        return kind in self._drawn and self._drawn[kind].done()
 
     def take(self, kind: str) -> dict[str, HostArray]:
         """The arrays by name, which are nobody else's."""
-        if kind != self._kind:
+        if kind not in self._drawn:
+            self._left = [one for one in self._left if one != kind]
             return self._draw(kind, drawn=None)
-        arrays = self._drawn.result()
+        arrays = self._drawn.pop(kind).result()
         self._begin()
         return arrays
 
     def close(self) -> None:
-        """Stops drawing inputs ahead."""
+        """Stops drawing inputs ahead; `take` then draws them itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._left, self._drawn = [], {}
 
     def _begin(self) -> None:
-        self._kind = self._left.pop(0) if self._left else ""
-        self._drawn: Future[dict[str, HostArray]] = Future()
-        if self._kind:
-            self._drawn = self._thread.submit(self._draw, self._kind)
+        if self._left:
+            kind = self._left.pop(0)
+            self._drawn[kind] = self._thread.submit(self._draw, kind)
 
 
 def scalar_values(kernel: Kernel, problem: Problem, kind: str = NORMAL) -> dict[str, float]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.family import Family
 from tilewright.kernels.kernel import Kernel
+from tilewright.tuner.compile.cache import CubinCache
 from tilewright.tuner.devices.device import Device
 from tilewright.tuner.families.limits import FamilyBudget
 from tilewright.tuner.families.proposals import shipped_records
@@ -21,7 +25,7 @@ from tilewright.tuner.runtime.choice import Choice
 UNSEEN = 8
 """Sizes of each family that tuning did not use."""
 
-WARM_SIZES = 16
+WARM_SIZES = 12
 """That are measured at first where nothing is searched."""
 
 
@@ -35,16 +39,32 @@ def head(family: Family) -> dict[str, Any]:
 
 
 def table(device: Device, kernel: Kernel, family: Family, seconds: float, seed: int) -> dict[str, Any]:
-    """The family tuned twice; the table that is kept is the one from nothing."""
-    cold = tune_family(device, kernel, family, FamilyBudget(seconds=seconds), seed=seed)
+    """The family tuned twice, with nothing compiled before; the table that is kept is the one from nothing."""
+    with nothing_compiled(device):
+        cold = tune_family(device, kernel, family, FamilyBudget(seconds=seconds), seed=seed)
     row = {"seconds": cold.seconds, **_facts(kernel, cold)}
     records = shipped_records(kernel, family, device.model)
     if records:
         budget = FamilyBudget(seconds=0.0, sizes=WARM_SIZES)
-        warm = tune_family(device, kernel, family, budget, seed=seed, records=records)
+        with nothing_compiled(device):
+            warm = tune_family(device, kernel, family, budget, seed=seed, records=records)
         row["from_shipped"] = {"records": len(records), "seconds": warm.seconds, **_facts(kernel, warm)}
         row["from_shipped"]["of_best"] = _beside(warm, cold)
     return row
+
+
+@contextmanager
+def nothing_compiled(device: Device) -> Iterator[None]:
+    """Configurations are compiled anew, where the device compiles in a pool: its cache is an empty one meanwhile."""
+    pool = getattr(device, "pool", None)
+    if pool is None:
+        yield
+        return
+    usual = pool.cache
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        pool.cache = CubinCache(Path(folder))
+        yield
+    pool.cache = usual
 
 
 def invariant(device: Device, kernel: Kernel, family: Family, seconds: float, seed: int) -> dict[str, Any]:

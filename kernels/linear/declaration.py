@@ -30,7 +30,7 @@ from tilewright.kernels.linear.tensor_variants import (
     product,
 )
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.reference import ProductReference
+from tilewright.kernels.reference import FinishThere, ProductReference
 from tilewright.kernels.space import Constraint, Values, powers_of_two
 from tilewright.kernels.variant import always, no_workspace
 
@@ -132,6 +132,12 @@ def bytes_moved(p: Problem) -> int:
     return (m * k + n * k + n) * p.item_bytes + m * n * ITEM_BYTES[gemm.output_dtype(p)]
 
 
+FINISH = FinishThere(
+    Path(__file__).with_name("activated.cu"),
+    "b",
+    lambda p: {f"ACTIVATION_{str(p.options['activation']).upper()}": "1"},
+)
+
 KERNEL = Kernel(
     name="linear",
     doc="Y = act(X Wᵀ + b), a fully connected layer in one launch: X (m, k), W (n, k), b (n), Y (m, n), row-major.",
@@ -182,5 +188,5 @@ KERNEL = Kernel(
     ranks_cold=gemm.RANKS_COLD,
     default_variant="wpt",
     example_shape={"m": 256, "n": 512, "k": 784},
-    product=ProductReference(terms, activated),
+    product=ProductReference(terms, activated, there=FINISH),
 )

@@ -10,6 +10,8 @@ import pytest
 from waiting import until
 
 from tilewright.kernels.catalogue import catalogue
+from tilewright.kernels.family import Family
+from tilewright.kernels.linear.reference import ACTIVATIONS
 from tilewright.tuner.arrays import DRAWN_KINDS, FACTOR_KINDS, random_arrays, rotating_kinds, scalar_values
 from tilewright.tuner.compile.compilation import arch_of
 from tilewright.tuner.compile.compiler import compile_nvrtc
@@ -105,6 +107,27 @@ def test_large_inputs_are_drawn_beside_the_trials_and_every_kind_gets_its_turn(d
     bench.close()
 
 
+@pytest.mark.parametrize(("kernel", "dtype"), [(GEMM, "bfloat16"), (LINEAR, "float32")], ids=["gemm", "linear"])
+def test_a_family_keeps_the_inputs_of_its_largest_size_for_the_others(device, kernel, dtype):
+    family = Family.of(kernel, {"m": (1, 700), "n": 136, "k": 264}, dtype)
+    largest = device.bench(kernel, family.at(700), 3)
+    kept = device._kept
+    for m in (700, 133, 1):
+        bench = largest if m == 700 else device.bench(kernel, family.at(m), 3)
+        executable = bench.compile(kernel.space(family.at(m), device.model.limits, ["tiled"]).defaults()[0])
+        found = bench.verify_each_kind(executable)
+        assert [one.wrong for one in found] == [0] * len(found), (m, found)
+        assert {one.inputs for one in found} == set(bench.arrays.kinds)
+        out = bench.output()
+        out[m - 1, 7] = 1e9
+        bench.device.upload(bench.arrays.addresses[kernel.output.name], out)
+        assert bench.arrays.inspect().verification.first_wrong == (m - 1, 7)
+        assert device._kept is kept
+        bench.close()
+    device.bench(kernel, family.exact(5), 3).close()
+    assert device._kept is None
+
+
 PRODUCTS = [
     *(
         (GEMM, {"m": 133, "n": 57, "k": 129}, dict(zip(("trans_a", "trans_b", "beta_zero"), flags, strict=True)))
@@ -115,7 +138,7 @@ PRODUCTS = [
         for flags in itertools.product((False, True), repeat=2)
     ),
     (GEMM, {"m": 1, "n": 57, "k": 129}, {"accuracy": "tf32"}),
-    *((LINEAR, {"m": 33, "n": 70, "k": 65}, {"activation": activation}) for activation in ("none", "relu", "gelu")),
+    *((LINEAR, {"m": 33, "n": 70, "k": 65}, {"activation": activation}) for activation in ACTIVATIONS),
     *((GATED, {"m": 33, "n": 70, "k": 65}, {"activation": activation}) for activation in ("silu", "relu")),
 ]
 

@@ -213,6 +213,26 @@ def test_only_one_kind_is_drawn_until_it_is_taken():
     ahead.close()
 
 
+def test_several_kinds_are_drawn_ahead_of_each_other_where_that_is_asked_for():
+    kinds = DRAWN_KINDS[1:5]
+    ahead = DrawnAhead(GEMM, GEMM.problem({"m": 5, "n": 6, "k": 7}), 3, kinds, at_once=3)
+    until(lambda: all(ahead.is_drawn(kind) for kind in kinds[:3]))
+    assert not ahead.is_drawn(kinds[3])
+    ahead.take(kinds[1])
+    until(lambda: ahead.is_drawn(kinds[3]))
+    ahead.close()
+
+
+def test_what_was_to_be_drawn_ahead_is_drawn_at_once_after_the_end():
+    """A family's inputs may still be in use when those of another problem take their place."""
+    problem = GEMM.problem({"m": 5, "n": 6, "k": 7})
+    ahead = DrawnAhead(GEMM, problem, 3, DRAWN_KINDS[1:], at_once=2)
+    ahead.close()
+    for kind in DRAWN_KINDS[1:]:
+        assert not ahead.is_drawn(kind)
+        np.testing.assert_array_equal(ahead.take(kind)["A"], random_arrays(GEMM, problem, 3, kind)["A"])
+
+
 def test_kinds_are_drawn_from_seeds_of_their_own():
     drawn = {kind: random_arrays(*PRODUCTS[0], 5, kind)["A"] for kind in ("normal", "nonfinite")}
     same = drawn["normal"] == drawn["nonfinite"]

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewright.kernels.space import Configuration
 
 MOST_RANGES = 32
 """The best height of a tile follows the number of rows: in bfloat16 eight configurations for 1 to 8192 rows of 4096 x
 4096 lost 20 % in the mean and 46 % at most of what a search for each size found (H200, 2026-11-30)."""
 
-NO_GAIN = 0.002
-"""A further range must lower the mean loss by this much: each is a module to load."""
+NO_GAIN = 0.004
+"""A further range must lower the mean loss by this much, which is within the noise: each is a module to load and
+verify. With a quarter of it a layer in FP32 had all MOST_RANGES ranges of 16 configurations (H200, 2026-12-01)."""
 
 Times = Mapping[Configuration, Mapping[int, float]]
 """Measured times in ms by configuration and size; a size that a configuration failed at, or may not have, is absent."""
@@ -48,13 +52,14 @@ def cover(times: Times, low: int, high: int, most: int = MOST_RANGES) -> list[Sp
     best = {size: min(of_one[size] for of_one in times.values() if size in of_one) for size in sizes}
     if not sizes:
         raise NoCoverError("nothing was measured")
-    losses = {
-        configuration: [math.log(of_one[size] / best[size]) if size in of_one else math.inf for size in sizes]
-        for configuration, of_one in sorted(times.items())
-    }
-    segments = _segments(losses, len(sizes))
-    found = _cheapest(segments, len(sizes), min(most, len(sizes)))
-    chosen = [(sizes[first], sizes[last], segments[first, last][1]) for first, last in found]
+    configurations = sorted(times)
+    losses = [
+        [math.log(times[one][size] / best[size]) if size in times[one] else math.inf for size in sizes]
+        for one in configurations
+    ]
+    segments, numbers = _segments(np.array(losses))
+    found = _cheapest(segments, min(most, len(sizes)))
+    chosen = [(sizes[first], sizes[last], configurations[numbers[first, last]]) for first, last in found]
     return _met(_joined(chosen), times, low, high)
 
 
@@ -72,42 +77,42 @@ def serving(spans: Sequence[Span], size: int) -> Configuration:
     return next((span.configuration for span in spans if size <= span.high), spans[-1].configuration)
 
 
-Segments = dict[tuple[int, int], tuple[float, Configuration]]
+def _segments(losses: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """The summed loss of each run of sizes, by its first and its last, and the number of the best configuration.
+
+    `losses`: by configuration and size.
+    """
+    count = losses.shape[1]
+    least, best = np.full((count, count), np.inf), np.zeros((count, count), np.intp)
+    is_run = np.tri(count, dtype=bool).T
+    for number, of_one in enumerate(losses):
+        is_open = np.isfinite(of_one)
+        total = np.concatenate(([0.0], np.cumsum(np.where(is_open, of_one, 0.0))))
+        gaps = np.concatenate(([0], np.cumsum(~is_open)))
+        is_served = is_run & (gaps[None, 1:] == gaps[:-1, None])
+        summed = np.where(is_served, total[None, 1:] - total[:-1, None], np.inf)
+        is_less = summed < least
+        least[is_less], best[is_less] = summed[is_less], number
+    return least, best
 
 
-def _segments(losses: Mapping[Configuration, Sequence[float]], count: int) -> Segments:
-    """The best configuration of each run of measured sizes, and its summed loss."""
-    found: Segments = {}
-    for configuration, of_one in losses.items():
-        for first in range(count):
-            total = 0.0
-            for last in range(first, count):
-                total += of_one[last]
-                if math.isinf(total):
-                    break
-                if total < found.get((first, last), (math.inf,))[0]:
-                    found[first, last] = total, configuration
-    return found
-
-
-def _cheapest(segments: Segments, count: int, most: int) -> list[tuple[int, int]]:
+def _cheapest(segments: NDArray[np.float64], most: int) -> list[tuple[int, int]]:
     """The runs of the cheapest cover with at most that many, or with fewer that cost hardly more."""
-    # least[used][end]: the summed loss of the first `end` sizes in `used` runs, and where the last of them begins.
-    least: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]
+    count = len(segments)
+    # least[used][end]: the summed loss of the first `end` sizes in `used` runs; begins: where the last of them begins.
+    least, begins = [np.array([0.0] + [np.inf] * count)], [np.zeros(count + 1, np.intp)]
     for _ in range(most):
-        row: dict[int, tuple[float, int]] = {}
-        for (first, last), (loss, _configuration) in segments.items():
-            if first in least[-1] and (total := least[-1][first][0] + loss) < row.get(last + 1, (math.inf, 0))[0]:
-                row[last + 1] = total, first
-        least.append(row)
-    complete = [used for used in range(1, most + 1) if count in least[used]]
+        totals = least[-1][:count, None] + segments
+        begins.append(np.concatenate(([0], totals.argmin(axis=0))))
+        least.append(np.concatenate(([np.inf], totals.min(axis=0))))
+    complete = [used for used in range(1, most + 1) if np.isfinite(least[used][count])]
     if not complete:
         raise NoCoverError("some sizes were measured with no configuration")
-    lowest = min(least[used][count][0] for used in complete)
-    used = next(used for used in complete if (least[used][count][0] - lowest) / count <= NO_GAIN)
+    lowest = min(least[used][count] for used in complete)
+    used = next(used for used in complete if (least[used][count] - lowest) / count <= NO_GAIN)
     runs, end = [], count
-    for row in reversed(least[1 : used + 1]):
-        first = row[end][1]
+    for row in reversed(begins[1 : used + 1]):
+        first = int(row[end])
         runs.append((first, end - 1))
         end = first
     return runs[::-1]

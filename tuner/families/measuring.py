@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from math import isqrt
 from typing import TypeVar
 
@@ -18,7 +21,8 @@ from tilewright.tuner.errors import TrialFailure
 from tilewright.tuner.families.cover import Span
 from tilewright.tuner.families.library import library_rounds, with_library
 from tilewright.tuner.families.limits import FamilyHooks, FamilyStoppedError
-from tilewright.tuner.families.representative import inside, middle
+from tilewright.tuner.families.representative import inside
+from tilewright.tuner.families.steps import ends, least_ms, most_ms
 from tilewright.tuner.families.table import Measured
 from tilewright.tuner.loop.measure import ContextLostError, MeasurementPlan
 from tilewright.tuner.outcome import ALL_KINDS, KindsPart
@@ -30,32 +34,51 @@ T = TypeVar("T")
 FEW_KINDS = KindsPart(0, 8)
 """Of inputs that a search's winner is verified with: ranges are verified with all of them in the end."""
 
-PLAN = MeasurementPlan(finalists=3, final_rounds=5, kinds=FEW_KINDS)
+PLAN = MeasurementPlan(max_samples=13, side_samples=0, finalists=3, final_rounds=5, kinds=FEW_KINDS)
 LIBRARY_SAMPLES = 7
 
 RARE, TOGETHER = 17, 8
 """One kind in RARE is tried at a range's own sizes, beside the first; of so many ranges all are tried at one size, for
 which they are drawn once."""
 
-HALVINGS = 2
-"""Sizes at which two ranges that meet are measured, to find where."""
+BEHIND = 1.05
+"""So many times the best time at a size: what takes longer by its times at other sizes is not measured there."""
+
+LEADING = 2
+"""Configurations at each measured size whose tiles say where ranges may meet."""
+
+LIBRARY_BEHIND = 1.1
+"""So many times ours at a size: the library is not timed at sizes beside it where it takes longer."""
 
 
 class Measurements:
     """What was measured, and the device."""
 
-    def __init__(self, device: Device, kernel: Kernel, family: Family, seed: int, hooks: FamilyHooks) -> None:
+    def __init__(
+        self,
+        device: Device,
+        kernel: Kernel,
+        family: Family,
+        seed: int,
+        hooks: FamilyHooks,
+        tile: Callable[[Configuration], int],
+    ) -> None:
+        """`tile`: the size of a configuration's tiles along the axis."""
         self.device, self.kernel, self.family, self.seed, self.hooks = device, kernel, family, seed, hooks
-        self.measured = Measured()
+        self.measured, self._tile = Measured(), tile
         self._limits = device.model.limits
         self._place = TargetDevice(device.model.slug, self._limits)
-        self._met: dict[tuple[Configuration, Configuration, int, int], int] = {}
         self._ahead: dict[tuple[Configuration, int], bool] = {}
+        self._sound: dict[tuple[Configuration, int], bool] = {}
 
     @property
     def sizes(self) -> list[int]:
         """The measured sizes, in order."""
         return sorted({size for of_one in self.measured.times.values() for size in of_one})
+
+    def sizes_in(self, span: Span) -> list[int]:
+        """The measured sizes that the span serves."""
+        return [size for size in self.sizes if span.low <= size <= span.high]
 
     def space(self, problem: Problem) -> SearchSpace:
         """The space of one size; of rows that must not depend on each other, what keeps to that."""
@@ -70,7 +93,10 @@ class Measurements:
 
     def fits(self, configuration: Configuration, size: int) -> bool:
         """Whether it may serve that size, and was never wrong."""
-        return configuration not in self.measured.barred and self.is_sound(configuration, size, size)
+        key = configuration, size
+        if key not in self._sound:
+            self._sound[key] = self.is_sound(*key, size)
+        return self._sound[key] and configuration not in self.measured.barred
 
     def is_sound(self, configuration: Configuration, low: int, high: int) -> bool:
         """Whether it may serve all these sizes."""
@@ -98,32 +124,105 @@ class Measurements:
         self.measured.note(configuration, size, time_ms)
         self.hooks.on_trial(self.measured.trials)
 
-    def measure(self, wanted: Mapping[int, Iterable[Configuration]]) -> None:
-        """These configurations at these sizes, as far as they are not measured there yet, and the library."""
+    def measure(self, wanted: Mapping[int, Iterable[Configuration]], *, also_behind: bool = False) -> None:
+        """These configurations at these sizes, as far as they are not measured there yet.
+
+        The largest size first: a GPU keeps its inputs for the others. `also_behind`: what cannot win at a size by its
+        times at others too.
+        """
         left = {size: [one for one in some if self._is_missing(one, size)] for size, some in wanted.items()}
         ahead = list(dict.fromkeys(one for some in left.values() for one in some))
-        for size, some in left.items():
-            if some or size not in self.measured.library_ms:
-                self.on_bench(size, partial(self._measure_all, some, size, ahead))
-                ahead = []
+        known = frozenset(self.measured.compiled)
+        for are_known in (True, False):  # what has to be compiled comes last
+            for size, missing in sorted(left.items(), reverse=True):
+                some = [one for one in missing if (one in known) is are_known]
+                some = [one for one in some if also_behind or not self._has_lost(one, size)]
+                if some:
+                    self.on_bench(size, partial(self._measure_all, some, size, ahead, also_behind=also_behind))
+                    ahead = []
+
+    def compile_ahead(self, found: Iterable[Sequence[Configuration]]) -> list[Sequence[Configuration]]:
+        """What is found, each part of which is compiled while the next is looked for."""
+
+        def run(bench: Bench) -> list[Sequence[Configuration]]:
+            parts = []
+            for some in found:
+                bench.compile_ahead(some)
+                parts.append(some)
+            return parts
+
+        return self.on_bench(self.family.high, run)
 
     def _is_missing(self, configuration: Configuration, size: int) -> bool:
-        return size not in self.measured.times.get(configuration, {}) and self.fits(configuration, size)
+        is_known = size in self.measured.times.get(configuration, {}) or (configuration, size) in self.measured.failed
+        return not is_known and self.fits(configuration, size)
+
+    def expected(self, configuration: Configuration, between: Sequence[int], doubt: float) -> dict[int, float]:
+        """Its times at the measured sizes and at those between, as is to be expected where it was not measured.
+
+        At measured sizes `doubt` times that; between them it is everyone's.
+        """
+        times, measured = self.measured.times[configuration], self.sizes
+        missing = [size for size in measured if self._is_missing(configuration, size)]
+        served = times.keys() | missing
+        # What it takes of the device grows with the size.
+        inside = [size for size in between if measured[bisect_left(measured, size)] in served]
+        found = most_ms(times, self._tile(configuration), [*missing, *inside])
+        return times | found | {size: doubt * found[size] for size in missing}
+
+    def ends(self) -> list[int]:
+        """Sizes at which tiles end of what is fast at the measured sizes on both sides, and those behind them."""
+        found = {
+            end + more
+            for below, above in pairwise(self.sizes)
+            for one in {*self.measured.ranked(below)[:LEADING], *self.measured.ranked(above)[:LEADING]}
+            for end in ends(self._tile(one), below, above)
+            for more in (0, 1)
+        }
+        return sorted(found)
+
+    def _has_lost(self, configuration: Configuration, size: int) -> bool:
+        best_ms = self.measured.best_ms(size)
+        return best_ms is not None and self._least_ms(configuration, size) > BEHIND * best_ms
+
+    def _least_ms(self, configuration: Configuration, size: int) -> float:
+        return least_ms(self.measured.times.get(configuration, {}), self._tile(configuration), size)
 
     def _measure_all(
-        self, some: Sequence[Configuration], size: int, ahead: Sequence[Configuration], bench: Bench
+        self,
+        some: Sequence[Configuration],
+        size: int,
+        ahead: Sequence[Configuration],
+        bench: Bench,
+        *,
+        also_behind: bool,
     ) -> None:
         """`ahead`: what later sizes need compiled too; the code is the same for all sizes."""
         l2 = self.kernel.l2_of(self.family.exact(size))
-        bench.compile_ahead(ahead)
-        for one in some:
-            if self._is_missing(one, size):
+        bench.compile_ahead([*some, *ahead])
+        # The most promising first: the others are raced against it.
+        for one in sorted(some, key=lambda one: self._least_ms(one, size) or math.inf):
+            if self._is_missing(one, size) and (also_behind or not self._has_lost(one, size)):
                 self.go_on()
                 self.note(one, size, bench.evaluate(one, l2, PLAN, self.measured.best_ms(size)).time_ms)
-        if size not in self.measured.library_ms:
-            self._time_library(bench, size)
 
-    def _time_library(self, bench: Bench, size: int) -> None:
+    def time_library(self, first: Iterable[int]) -> None:
+        """Times the library at these sizes, and beside those at which it was not far behind."""
+        for size in first:
+            if size not in self.measured.library_ms:
+                self.on_bench(size, partial(self._time_library, size))
+        for size in self.sizes:
+            if size not in self.measured.library_ms and self._is_library_near(size):
+                self.on_bench(size, partial(self._time_library, size))
+
+    def _is_library_near(self, size: int) -> bool:
+        """Whether it was not far behind at one of the next sizes at which it was timed."""
+        known = sorted(self.measured.library_ms)
+        place = bisect_left(known, size)
+        best = {one: self.measured.best_ms(one) for one in known[max(0, place - 1) : place + 1]}
+        return any(ms is None or self.measured.library_ms[one] < LIBRARY_BEHIND * ms for one, ms in best.items())
+
+    def _time_library(self, size: int, bench: Bench) -> None:
         try:
             library = bench.library()
             if library is not None:
@@ -139,7 +238,7 @@ class Measurements:
         if self.family.batch_invariant:
             return list(spans)
         for span in spans:
-            for size in (one for one in self.sizes if span.low <= one <= span.high):
+            for size in self.sizes_in(span):
                 self._compare(span.configuration, size)
         ahead, measured = {key for key, is_ahead in self._ahead.items() if is_ahead}, self.measured
         return with_library(spans, measured.times, measured.library_ms | measured.own_choice_ms, ahead)
@@ -166,34 +265,6 @@ class Measurements:
                 raise ContextLostError(configuration, None) from failure
             return False
         return is_ahead
-
-    def met(self, one: Span, other: Span) -> int:
-        """The last size that the first of two ranges that meet serves: behind it the other one is faster."""
-        below = max(size for size in self.sizes if size <= one.high)
-        above = min(size for size in self.sizes if size > one.high)
-        key = (one.configuration, other.configuration, below, above)
-        if key not in self._met:
-            self._met[key] = self._last_of(*key)
-        return self._met[key]
-
-    def _last_of(self, one: Configuration, other: Configuration, below: int, above: int) -> int:
-        for _ in range(HALVINGS):
-            size = middle(below, above)
-            if size is None:
-                break
-            first_ms, second_ms = self.on_bench(size, partial(self._times, (one, other), size))
-            below, above = (size, above) if first_ms <= second_ms else (below, size)
-        return below
-
-    def _times(self, some: Sequence[Configuration], size: int, bench: Bench) -> list[float]:
-        """Their times at a size that no range ends at, infinite where one failed."""
-        times = []
-        bench.compile_ahead(some)
-        for one in some:
-            found = bench.evaluate(one, self.kernel.l2_of(self.family.exact(size)), PLAN).time_ms
-            times.append(float("inf") if found is None else found)
-            self.measured.trials += 1
-        return times
 
     def verified(self, spans: Sequence[Span]) -> tuple[dict[int, list[int]], set[Configuration]]:
         """The sizes at which each range was verified, and the configurations that were wrong.

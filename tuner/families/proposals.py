@@ -15,6 +15,9 @@ from tilewright.tuner.predict.record import Record, enough
 from tilewright.tuner.predict.shipped import joined, likest_first, nearest_of, shipped_series
 from tilewright.tuner.predict.tiles import Tiles
 
+MOST_RANKED = 200
+"""Of the configurations that are looked at for a size."""
+
 Fits = Callable[[Configuration, int], bool]
 """Whether a configuration may be measured at a size."""
 
@@ -37,6 +40,8 @@ class Proposals:
         self._tiles = Tiles(kernel)
         self._predictor = _fitted(kernel, model.limits, others, self._tiles)
         self._place = [name for name, _ in family.largest.axes].index(family.axis)
+        self._changed: dict[tuple[Configuration, bool], list[Configuration]] = {}
+        self._resizing: dict[tuple[str, str], tuple[bool, bool]] = {}  # see `_resizes`
 
     def learn(self, measured: Measured) -> None:
         """Fits to what is measured so far."""
@@ -48,11 +53,23 @@ class Proposals:
         own = [Record(self._family.exact(size), times, {}, failed) for size, times in sorted(by_size.items())]
         self._predictor = _fitted(self._kernel, self._limits, [*self._others, *own], self._tiles)
 
-    def at(self, size: int, fits: Fits) -> list[Configuration]:
-        """The configurations of the least expected times at that size, of those that fit it; none before `learn`."""
+    def at(self, size: int, fits: Fits, count: int = PROPOSED) -> list[Configuration]:
+        """The configurations of the least expected times at that size, of those that fit it; none before `learn`.
+
+        The best of another variant comes third at the latest: what is expected of two is less sure than of one.
+        """
         if self._predictor is None:
             return []
-        return self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), PROPOSED)
+        ranked = self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), MOST_RANKED)
+        others = [one for one in ranked[2:] if one.variant not in {first.variant for first in ranked[:2]}]
+        return list(dict.fromkeys([*ranked[:2], *others[:1], *ranked]))[:count]
+
+    def best_of(self, size: int, known: Sequence[Configuration], fits: Fits) -> list[Configuration]:
+        """Those of the least expected times at that size among some."""
+        if self._predictor is None:
+            return []
+        fitting = [one for one in known if fits(one, size)]
+        return self._predictor.best_of(self._family.exact(size), fitting, PROPOSED)
 
     def shaped(self, like: Sequence[Configuration], size: int, fits: Fits) -> list[Configuration]:
         """What is like these but has tiles that fit the size: each as it is, and the most promising of other widths."""
@@ -81,18 +98,34 @@ class Proposals:
                 least[tiles] = other, one
         return [one for _, one in least.values()]
 
-    def _resized(self, configuration: Configuration, *, along: bool = True) -> Iterator[Configuration]:
+    def tile(self, configuration: Configuration) -> int:
+        """The size of its tiles along the open axis; 0 where it does not divide that."""
+        return self._extent(configuration)[0]
+
+    def _resized(self, configuration: Configuration, *, along: bool = True) -> list[Configuration]:
         """What differs in one parameter that changes the tile along the open axis, or along the others."""
+        key = configuration, along
+        if key not in self._changed:
+            self._changed[key] = list(self._changes(configuration, along=along))
+        return self._changed[key]
+
+    def _changes(self, configuration: Configuration, *, along: bool) -> Iterator[Configuration]:
         values = {p.name: p.values for p in self._kernel.variant(configuration.variant).parameters}
-        tile = self._extent(configuration)[not along]
         for name, value in configuration.items:
-            changes = [
-                Configuration.of(configuration.variant, {**configuration.values, name: other})
-                for other in values.get(name, ())
-                if other != value
-            ]
-            if changes and any(self._extent(one)[not along] != tile for one in changes[:2]):
-                yield from changes
+            others = [other for other in values.get(name, ()) if other != value]
+            if others and self._resizes(configuration, name, others[:2], along=along):
+                for other in others:
+                    yield Configuration.of(configuration.variant, {**configuration.values, name: other})
+
+    def _resizes(self, configuration: Configuration, name: str, others: Sequence[int], *, along: bool) -> bool:
+        """Whether that parameter of the variant changes the tile; decided by the first configuration asked about."""
+        key = configuration.variant, name
+        if key not in self._resizing:
+            tile, rest = self._extent(configuration)
+            changed = [Configuration.of(key[0], {**configuration.values, name: other}) for other in others]
+            extents = [self._extent(one) for one in changed]
+            self._resizing[key] = any(one[0] != tile for one in extents), any(one[1] != rest for one in extents)
+        return self._resizing[key][not along]
 
     def _extent(self, configuration: Configuration) -> tuple[int, tuple[int, ...]]:
         """Sizes of a tile along the open axis, and along the others."""

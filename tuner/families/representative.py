@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import isqrt
 
@@ -42,17 +44,23 @@ def spread(low: int, high: int, count: int = FIRST) -> list[int]:
 
 
 def between(best_ms: Sequence[tuple[int, float]], most: int) -> list[int]:
-    """At most `most` further sizes, each between two neighbours whose best times differ much, those that most do first.
+    """At most `most` further sizes between neighbours whose best times differ much, those first that most do.
 
-    `best_ms`: sizes in order, with the best time of each.
+    `best_ms`: sizes in order, with the best time of each. Half the growth is expected on each side of a new size, so
+    that several come between two at once: each round of measurements waits for its compilations.
     """
-    gaps = [
-        (above_ms / below_ms, size)
-        for (below, below_ms), (above, above_ms) in pairwise(best_ms)
-        if (size := middle(below, above)) is not None
-    ]
-    steep = sorted((gap for gap in gaps if gap[0] > GROWTH), reverse=True)
-    return sorted({size for _, size in steep[:most]})
+    gaps = [(-above_ms / below_ms, below, above) for (below, below_ms), (above, above_ms) in pairwise(best_ms)]
+    heapify(gaps)
+    found = list[int]()
+    while gaps and len(found) < most and -gaps[0][0] > GROWTH:
+        growth, below, above = heappop(gaps)
+        size = middle(below, above)
+        if size is not None:
+            found.append(size)
+            half = -math.sqrt(-growth)
+            heappush(gaps, (half, below, size))
+            heappush(gaps, (half, size, above))
+    return sorted(found)
 
 
 def inside(low: int, high: int, seed: int) -> list[int]:

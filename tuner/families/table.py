@@ -102,7 +102,7 @@ class Table:
 
 @dataclass
 class Measured:
-    """Measurements so far. Configurations in `barred` were wrong at some size."""
+    """Measurements so far. Configurations in `barred` were wrong at some size; `failed`: what gave no time there."""
 
     times: dict[Configuration, dict[int, float]] = field(default_factory=dict)
     library_ms: dict[int, float] = field(default_factory=dict)
@@ -110,6 +110,7 @@ class Measured:
     own_choice_ms: dict[int, float] = field(default_factory=dict)
     own_choice: str | None = None
     barred: set[Configuration] = field(default_factory=set)
+    failed: set[tuple[Configuration, int]] = field(default_factory=set)
     compiled: set[Configuration] = field(default_factory=set)
     trials: int = 0
 
@@ -117,7 +118,9 @@ class Measured:
         """One evaluation; no time where it failed."""
         self.trials += 1
         self.compiled.add(configuration)
-        if time_ms is not None:
+        if time_ms is None:
+            self.failed.add((configuration, size))
+        else:
             self.times.setdefault(configuration, {})[size] = time_ms
 
     def ranked(self, size: int) -> list[Configuration]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -147,31 +147,33 @@ class CudaLibrary:
 
     def plain(self) -> LibraryCall | None:
         """The call that an application would make; None where the library has none."""
-        return next(iter(self._calls()), None)
+        return next(self._calls(), None)
 
     def own_choice(self) -> LibraryCall | None:
         """CublasLt's call by its own choice, which launchers can make at any size; None where it has none."""
         return next((call for call in self._calls() if call.is_named and call.name.startswith(CUBLASLT)), None)
 
-    def _calls(self) -> list[LibraryCall]:
+    def _calls(self) -> Iterator[LibraryCall]:
+        """The library's calls, each made when it is asked for."""
         bench = self._bench
         kernel, problem, addresses = bench.kernel, bench.problem, bench.arrays.addresses
         if self._convolves:
-            found: list[LibraryCall] = self._libraries[0].calls(
-                problem, addresses, LayerEnd(bench.device, kernel, problem, addresses).after
-            )
-            return found
+            end = LayerEnd(bench.device, kernel, problem, addresses).after
+            yield from self._libraries[0].calls(problem, addresses, end)
+            return
         if has_narrow_weights(kernel.name):
             self._weights = self._weights or WideWeights(bench.device, kernel, problem, addresses)
             product = product_of(problem, addresses | {"W": self._weights.address}, bench.scalars)
-            return [self._weights.named(call) for library in self._libraries for call in library.calls(product)]
-        fused = fused_product(problem, addresses, bench.scalars)
-        calls = [] if fused is None else [call for library in self._libraries for call in library.calls(fused)]
+            for library in self._libraries:
+                yield from map(self._weights.named, library.calls(product))
+            return
         if is_layer(kernel) and not problem.is_half:  # which would be rounded twice: what is not fused is no baseline
             end = LayerEnd(bench.device, kernel, problem, addresses).after
-            product = product_of(problem, addresses, bench.scalars)
-            calls = [*(end(call) for library in self._libraries for call in library.calls(product)), *calls]
-        return calls
+            for library in self._libraries:
+                yield from map(end, library.calls(product_of(problem, addresses, bench.scalars)))
+        fused = fused_product(problem, addresses, bench.scalars)
+        for library in self._libraries if fused is not None else ():
+            yield from library.calls(fused)
 
     def fastest(self) -> LibraryCall | None:
         """The fastest call that is right, chosen on the first use; None where no call is right."""

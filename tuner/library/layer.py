@@ -35,10 +35,9 @@ def layer_source() -> str:
 def layer_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
     """Macros of the layer's source."""
     most = _VECTOR_BYTES // problem.item_bytes
-    rows, columns, pixels = _extents(kernel, problem)
+    _, columns, pixels = _extents(kernel, problem)
     run = pixels if pixels > 1 else columns
     return real_macros(problem.dtype) | {
-        "SHAPE_M": str(rows),
         "SHAPE_N": str(columns),
         "SHAPE_PIXELS": str(pixels),
         "RUN_WIDTH": str(most if run % most == 0 else 1),
@@ -59,8 +58,8 @@ class LayerEnd:
 
     def __init__(self, device: LibraryPlace, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
         work: Compilation = device.compilation(layer_source(), layer_definitions(kernel, problem), _ENTRY)
-        self._function = device.load(device.compile(work).cubin, _ENTRY, "PP")
-        self._arguments = addresses["b"], addresses[kernel.output.name]
+        self._function = device.load(device.compile(work).cubin, _ENTRY, "PPQ")
+        self._arguments = addresses["b"], addresses[kernel.output.name], _extents(kernel, problem)[0]
         self._launch = Launch(
             (_BLOCKS_PER_MULTIPROCESSOR * device.model.limits.multiprocessors, 1, 1), (_THREADS, 1, 1)
         )

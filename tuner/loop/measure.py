@@ -42,7 +42,7 @@ class MeasurementPlan:
     single_margin: float = 0.25  # one or two samples: out when 25 % behind, far beyond a cold start's 9 %
     few_margin: float = 0.15  # three to five: out when all are 15 % behind
     race_margin: float = 0.05  # more samples: out when the interval is 5 % behind
-    side_samples: int = 3  # of the L2 state that does not rank
+    side_samples: int = 3  # of the L2 state that does not rank; 0 where nobody asks for it
     limit_s: float = 5.0  # wall seconds of sampling after which no further sample is asked for
     finalists: int = 4
     kinds: KindsPart = ALL_KINDS  # of inputs that the winner is verified with
@@ -130,7 +130,8 @@ class _Trial:
         samples, dropped = _ranking_samples(draw, verification.launch_ms, plan, incumbent_ms, clock)
         state = self.bench.state()
         timings: dict[str, Timing] = {self.ranking_l2: timing(samples, self.ranking_l2)}
-        if not dropped:  # nobody asks how slow a slow one is in the other state, and a launch of it takes longest
+        # Nobody asks how slow a slow one is in the other state, and a launch of it takes longest.
+        if not dropped and plan.side_samples:
             side_l2: L2 = "warm" if self.ranking_l2 == "cold" else "cold"
             # The first warm sample meets a flushed cache, so it is left out; cold ones are flushed one by one.
             extra = 1 if side_l2 == "warm" else 0

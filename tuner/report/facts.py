@@ -14,7 +14,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.devices.cpu.device import cpu_name
 from tilewright.tuner.devices.cuda import nvml
-from tilewright.tuner.devices.cuda.arrays import array_bytes
+from tilewright.tuner.devices.cuda.cases import array_bytes
 from tilewright.tuner.devices.cuda.read_bandwidth import best_reads
 from tilewright.tuner.devices.device import TF32, Device, DeviceMemory, DeviceModel
 from tilewright.tuner.loop import statistics

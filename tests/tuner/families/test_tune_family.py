@@ -65,7 +65,10 @@ def test_the_table_says_what_it_rests_on(table: Table) -> None:
     assert document["shape"] == {"m": "1..48", "n": 24, "k": 40}
     assert document["loss"]["largest"] >= document["loss"]["mean"] >= 0
     assert [one["size"] for one in document["measured"]] == table.sizes
-    assert all(one["library_ms"] > 0 and one["time_ms"] >= one["best_ms"] for one in document["measured"])
+    assert all(one["time_ms"] >= one["best_ms"] for one in document["measured"])
+    timed = [one["library_ms"] for one in document["measured"] if one["library_ms"] is not None]
+    assert len(timed) >= 3
+    assert all(library_ms > 0 for library_ms in timed)
 
 
 def test_launchers_use_the_table_and_nothing_else(table: Table, tmp_path: Path) -> None:

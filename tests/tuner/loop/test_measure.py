@@ -39,6 +39,11 @@ def test_a_quiet_configuration_needs_few_samples_and_both_l2_states_are_recorded
     assert evaluation.compile_ms == 3.0
 
 
+def test_only_the_ranking_state_is_sampled_where_nobody_asks_for_the_other():
+    evaluation = evaluate_here(bench_of(made.entry(2.0, noise=0.001)), ONE, "warm", MeasurementPlan(side_samples=0))
+    assert (len(evaluation.warm.samples_ms), evaluation.cold) == (7, None)
+
+
 def test_the_ranking_state_is_the_one_asked_for():
     evaluation = evaluate_here(bench_of(made.entry(2.0, noise=0.001)), ONE, "cold")
     assert evaluation.time_ms == pytest.approx(3.0, rel=0.003)

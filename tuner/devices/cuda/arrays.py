@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.kernels.dtypes import is_integer
 from tilewright.kernels.kernel import Kernel, Tensor
 from tilewright.kernels.problem import Problem
 from tilewright.kernels.space import Configuration
-from tilewright.tuner.arrays import (
-    DRAWN_KINDS,
-    DrawnAhead,
-    HostArray,
-    input_kinds,
-    random_arrays,
-    rotating_kinds,
-    scalar_values,
-)
-from tilewright.tuner.devices.cuda.checks import (
-    ANSWER_WORDS,
-    CHECK_LAUNCH,
-    GUARD_BYTES,
-    POISON,
-    CheckKernels,
-    OutputChecks,
-)
-from tilewright.tuner.devices.cuda.reference import CudaReferences, HeldReference
+from tilewright.tuner.arrays import HostArray, random_arrays, rotating_kinds, scalar_values
+from tilewright.tuner.devices.cuda.cases import Case, Cases, array_bytes, case_bytes
+from tilewright.tuner.devices.cuda.checks import ANSWER_WORDS, CHECK_LAUNCH, GUARD_BYTES, POISON, OutputChecks
 from tilewright.tuner.devices.cuda.texture import TextureObject
-from tilewright.tuner.line_kinds import bound_width
-from tilewright.tuner.loop.expected import Expected, expected_of
+from tilewright.tuner.loop.expected import Expected
 from tilewright.tuner.outcome import Verification
 
 if TYPE_CHECKING:
     from tilewright.tuner.devices.cuda.context import CudaContext
 
-_ROOM_SHARE = 0.5  # of the free memory may go to one more kind of inputs: making its reference takes as much again
-_QUICKLY_DRAWN_BYTES = 1 << 24
-_SLOWLY_MADE_KINDS = 3  # beside those that are drawn, where the host makes references while the job waits
 _FINITE_BYTES = (0x41, 0x7B)  # outputs hold 12.08 or 1.3e36 in float32, and no NaN, before every second kind's launch
 
 
@@ -64,47 +43,19 @@ class Inspection:
         return sentences + [f"the input {name} was changed" for name in self.changed_inputs]
 
 
-@dataclass
-class Case:
-    """Inputs of one kind, on the device, and what the outputs must be: `references` there, or `expected` on the host.
-
-    Neither: a configuration has yet to compute it. `verified`: how, where that is not against a reference of the
-    kernel's. `admits_library`: the bound has been compared with the library. `counts`: see `Expected`.
-    """
-
-    kind: str
-    inputs: dict[str, Any] = field(repr=False)
-    references: dict[str, HeldReference] = field(default_factory=dict)
-    expected: Expected | None = None
-    verified: str = ""
-    admits_library: bool = False
-    counts: bool = True
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known what the outputs must be."""
-        return bool(self.references) or self.expected is not None
-
-    def widen_bound(self, times: float) -> None:
-        """Makes the bound so many times as wide."""
-        self.references = {name: replace(held, factor=times * held.factor) for name, held in self.references.items()}
-        if self.expected is not None:
-            self.expected = self.expected.widened(times)
-
-
 class ProblemArrays:
     """Every array of a problem on the device, filled with inputs of one kind at a time, and their reference.
 
     Kinds are made when they are first used where that is quick, else at once, and kept while there is room. Kernels
-    always get the same addresses.
+    always get the same addresses. `cases`: of this problem, or of a larger one that lends its first rows.
     """
 
-    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
+    def __init__(
+        self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int, cases: Cases | None = None
+    ) -> None:
         self.device, self.kernel, self.problem, self._seed = device, kernel, problem, seed
-        self.checks = CheckKernels(device, problem.dtype)
-        self._references = CudaReferences(device, kernel, problem, self.checks.widen)
-        self.kinds = self._kinds_with_room(input_kinds(kernel, problem))
-        rotating = rotating_kinds(self.kinds, seed)
+        self._source = cases or Cases(device, kernel, problem, seed)
+        self.checks, self.kinds = self._source.checks, self._source.kinds
         self._tensors: dict[str, Tensor] = {t.name: t for t in kernel.tensors}
         self._sizes = array_bytes(kernel, problem)
         self._memory = {name: device.allocate(size + 2 * GUARD_BYTES) for name, size in self._sizes.items()}
@@ -119,25 +70,13 @@ class ProblemArrays:
         self._answers = device.allocate(8 * self._words)
         self._cases: dict[str, Case] = {}
         self._fingerprints: dict[str, dict[str, int]] = {}
-        self._ahead: DrawnAhead | None = None
         self.case = self._made(self.kinds[0])
-        self._turns = cycle(rotating)
-        if not self._references.are_quick:
+        self._turns = cycle(rotating_kinds(self.kinds, seed))
+        if not self._source.are_quick:
             for kind in self.kinds[1:]:
                 self._made(kind)  # now, while nothing is waited for that has a deadline
-        elif sum(self._sizes[name] for name in self.case.inputs) > _QUICKLY_DRAWN_BYTES and kernel.inputs is None:
-            self._ahead = DrawnAhead(
-                kernel, problem, seed, sorted(self.kinds[1:], key=lambda kind: kind not in rotating)
-            )
         self.reset_all()
         self._fingerprints[self.case.kind] = self._ask()[-1]
-
-    def _kinds_with_room(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        """All of them where they fit the memory at once and are made quickly, else the drawn ones and some more."""
-        drawn = sum(kind in DRAWN_KINDS for kind in kinds)
-        room = int(self.device.free_bytes() * _ROOM_SHARE) // max(1, case_bytes(self.kernel, self.problem))
-        most = room if self._references.are_quick else min(room, drawn + _SLOWLY_MADE_KINDS)
-        return kinds[: max(drawn, most)]
 
     def passed(self, name: str) -> int:
         """The argument of a launch for that array: its address, or its texture."""
@@ -150,10 +89,7 @@ class ProblemArrays:
 
     def next_kind(self) -> str:
         """The kind whose turn it is, of those that need not be waited for: large inputs are drawn beside the trials."""
-        return next(kind for kind in self._turns if self._ahead is None or self._is_at_hand(kind, self._ahead))
-
-    def _is_at_hand(self, kind: str, ahead: DrawnAhead) -> bool:
-        return kind in self._fingerprints or ahead.is_drawn(kind)
+        return next(kind for kind in self._turns if kind in self._fingerprints or self._source.is_at_hand(kind))
 
     def use(self, kind: str) -> None:
         """Fills the arrays with inputs of this kind, where another one was there."""
@@ -174,12 +110,11 @@ class ProblemArrays:
         self.reset_written()
 
     def close(self) -> None:
-        """Frees the library's handle and the textures, and draws nothing more; the memory goes with the object."""
+        """Frees the textures, and what cases are made with that nobody keeps; the memory goes with the object."""
         for texture in self._textures.values():
             texture.close()
-        if self._ahead is not None:
-            self._ahead.close()
-        self._references.close()
+        if not self._source.is_kept:
+            self._source.close()
 
     def reset_written(self) -> None:
         """Resets what the kernel writes: outputs are poisoned with NaN, inout arrays get their first values."""
@@ -207,13 +142,9 @@ class ProblemArrays:
         """The scalars of the inputs in use."""
         return scalar_values(self.kernel, self.problem, self.case.kind)
 
-    def expect(self, expected: Expected, case: Case | None = None) -> None:
-        """Settles what the outputs must be for these inputs: held on the device, or compared on the host."""
-        case = case or self.case
-        case.counts = expected.counts(case.kind)
-        held = self._references.held(expected)
-        case.references, case.verified = held or {}, expected.verified
-        case.expected = expected if held is None else None
+    def expect(self, expected: Expected) -> None:
+        """Settles what the outputs must be for the inputs in use."""
+        self._source.expect(expected, self.case)
 
     def inspect(self, configuration: Configuration | None = None) -> Inspection:
         """The outputs, as far as the configuration writes them, and the guard bands after the last launch."""
@@ -277,41 +208,16 @@ class ProblemArrays:
 
     def _made(self, kind: str) -> Case:
         """A new case; where there is no room for one more, the first kind and this one are all that is kept."""
-        if self._cases and case_bytes(self.kernel, self.problem) > self.device.free_bytes() * _ROOM_SHARE:
+        if self._cases and not self._source.has_room(kind):
             self.case = self._cases[self.kinds[0]]
             self._cases = {self.case.kind: self.case}
+            self._source.drop()
             self._reset_inputs()
-        draw = self._ahead.take if self._ahead else partial(random_arrays, self.kernel, self.problem, self._seed)
-        host = draw(kind)
-        inputs = {name: self.device.allocate(self._sizes[name]) for name in host}
-        for name, array in host.items():
-            self._upload(int(inputs[name]), self._tensors[name], array)
-        case = self._cases[kind] = Case(kind, inputs)
-        scalars = scalar_values(self.kernel, self.problem, kind)
-        held = self._references.made_there(host, {name: int(memory) for name, memory in inputs.items()}, scalars)
-        width = bound_width(self.kernel, self.problem, kind)
-        if held is not None:
-            case.references = {self.kernel.output.name: replace(held, factor=width * held.factor)}
-        elif not self.kernel.is_held_against_default:
-            self.expect(expected_of(self.kernel, self.problem, host, scalars).widened(width), case)
+        case = self._cases[kind] = self._source.made(kind)
         return case
 
     def _upload(self, address: int, tensor: Tensor, array: HostArray) -> None:
         self.device.upload(address, tensor.layout(self.problem).memory_of(array))
-
-
-def array_bytes(kernel: Kernel, problem: Problem) -> dict[str, int]:
-    """Bytes of every array by name, in whole words of 4 bytes: what guards and fingerprints are made of."""
-    return {t.name: -(-t.size_bytes(problem) // 4) * 4 for t in kernel.tensors}
-
-
-def case_bytes(kernel: Kernel, problem: Problem) -> int:
-    """Device memory of the inputs of one kind and their reference: exact integers, and others in float64."""
-    sizes = array_bytes(kernel, problem)
-    inputs = sum(sizes[t.name] for t in kernel.tensors if t.is_read(problem))
-    outputs = kernel.outputs if kernel.check is None else ()
-    held = (sizes[t.name] if is_integer(t.dtype_for(problem)) else 16 * t.layout(problem).elements for t in outputs)
-    return inputs + sum(held)
 
 
 def needed_bytes(kernel: Kernel, problem: Problem) -> int:

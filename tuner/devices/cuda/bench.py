@@ -18,6 +18,7 @@ from tilewright.tuner.arrays import HostArray, scalar_values
 from tilewright.tuner.compile.compilation import HIDDEN_ADDRESSES, Compilation, Compiled, arch_of
 from tilewright.tuner.devices.cuda import nvml
 from tilewright.tuner.devices.cuda.arrays import ProblemArrays, needed_bytes
+from tilewright.tuner.devices.cuda.cases import Cases
 from tilewright.tuner.devices.cuda.executable import CudaExecutable, Workspace
 from tilewright.tuner.devices.cuda.launch import DriverFunction, DriverModule
 from tilewright.tuner.devices.cuda.sampling import Sampler, flushed_bytes
@@ -38,12 +39,16 @@ if TYPE_CHECKING:
 
 _PACKS = 3  # of which the shortest counts
 _REPEATED_S, _MOST_REPEATED = 0.02, 64  # launches of one that may win, each verified: a rare fault is not the first's
+_OFTEN = 4  # a family's configuration is verified with some kinds of inputs at so many sizes
 
 
 class CudaBench(Bench):
     """See `device.Bench`. The arrays stay on the GPU from here to `close`."""
 
-    def __init__(self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int) -> None:
+    def __init__(
+        self, device: CudaContext, kernel: Kernel, problem: Problem, seed: int, cases: Cases | None = None
+    ) -> None:
+        """`cases`: see `ProblemArrays`."""
         self.device, self.kernel, self.problem = device, kernel, problem
         flush_bytes = flushed_bytes(device.model.l2_bytes)
         needed, free = needed_bytes(kernel, problem) + flush_bytes + WORKSPACE_BYTES, device.free_bytes()
@@ -51,7 +56,7 @@ class CudaBench(Bench):
             raise OutOfMemoryError(f"{problem} takes {needed / 1e9:.2f} GB; the device has {free / 1e9:.2f} GB free")
         self.scalars = scalar_values(kernel, problem)
         self._trusted = trusted_configuration(kernel, problem, device.model.limits)
-        self.arrays = ProblemArrays(device, kernel, problem, seed)
+        self.arrays = ProblemArrays(device, kernel, problem, seed, cases)
         self._sampler = Sampler(device, self.arrays.checks, flush_bytes)
         self._library: CudaLibrary | None = None
         self._executables: list[CudaExecutable] = []
@@ -203,7 +208,8 @@ class CudaBench(Bench):
         for kind in part.of_all(self.arrays.kinds):
             if self._is_fair(kind, mine):
                 verification = self._verify_with(kind, mine)
-                verifications.append(verification if verifications else self._repeated(mine, verification))
+                limit_s = _REPEATED_S if part == ALL_KINDS else _REPEATED_S / _OFTEN
+                verifications.append(verification if verifications else self._repeated(mine, verification, limit_s))
         return tuple(verifications)
 
     def _is_fair(self, kind: str, mine: CudaExecutable) -> bool:
@@ -213,9 +219,9 @@ class CudaBench(Bench):
         self._use(kind)
         return self.arrays.case.counts
 
-    def _repeated(self, mine: CudaExecutable, verification: Verification) -> Verification:
-        """The worst of further launches with the same inputs, for _REPEATED_S; of a configuration alone."""
-        end, count = time.monotonic() + _REPEATED_S, 0
+    def _repeated(self, mine: CudaExecutable, verification: Verification, limit_s: float) -> Verification:
+        """The worst of further launches with the same inputs, for so long; of a configuration alone."""
+        end, count = time.monotonic() + limit_s, 0
         while mine.configuration is not None and count < _MOST_REPEATED and time.monotonic() < end:
             verification, count = worse(verification, self._verify_launch(mine)), count + 1
         return verification

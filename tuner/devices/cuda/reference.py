@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.kernels.catalogue import catalogue
-from tilewright.kernels.dtypes import is_integer
+from tilewright.kernels.dtypes import SMALLEST_NORMAL, UNIT_ROUNDOFF, is_integer
 from tilewright.kernels.kernel import Kernel, Launch, Tensor
 from tilewright.kernels.problem import Problem
-from tilewright.kernels.reference import ProductReference, Reference, admitted_roundoff
+from tilewright.kernels.reference import FinishThere, ProductReference, Reference, admitted_roundoff
+from tilewright.kernels.sources.source import resolved
 from tilewright.tuner.arrays import HostArray
 from tilewright.tuner.errors import OutOfMemoryError
 from tilewright.tuner.library.cublas import WORKSPACE_BYTES, Cublas, LibraryError, has_call
@@ -33,6 +34,7 @@ _FEW_SUMS = 1 << 21
 """Sums that NumPy finishes in some tenths of a second."""
 
 _WIDE_BYTES = 8
+_FINISH = "finish"
 _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid will do
 
 
@@ -78,7 +80,8 @@ class CudaReferences:
         """Whether one takes hardly longer than launches do: made on the device alone, or of few numbers."""
         if self._is_small or self._product is None:
             return self._is_small
-        return self._product.finish is None or math.prod(self._summing.output.shape(self._inside)) <= _FEW_SUMS
+        is_there = self._product.finish is None or self._product.there is not None
+        return is_there or math.prod(self._summing.output.shape(self._inside)) <= _FEW_SUMS
 
     def made_there(
         self, host: Mapping[str, HostArray], addresses: Mapping[str, int], scalars: Mapping[str, float]
@@ -123,8 +126,10 @@ class CudaReferences:
     ) -> HeldReference:
         problem = self._problem
         value, magnitude = (self._sums(addresses, scalars, absolute=absolute) for absolute in (False, True))
-        if product.finish is None:
+        if product.finish is None or product.there is not None:
             terms = product.terms(problem)
+            if product.there is not None:
+                self._finish(product.there, terms, host, value, magnitude)
             factor = bound_factor(terms, admitted_roundoff(problem), problem.dtype)
             return HeldReference(value, magnitude, factor, terms)
         shape = self._summing.output.shape(self._inside)
@@ -136,6 +141,20 @@ class CudaReferences:
             self._device.upload(int(memory), np.ascontiguousarray(numbers))
         factor = bound_factor(reference.terms, reference.unit_roundoff, problem.dtype)
         return HeldReference(value, magnitude, factor, reference.terms)
+
+    def _finish(
+        self, there: FinishThere, terms: int, host: Mapping[str, HostArray], value: Any, magnitude: Any
+    ) -> None:
+        """Makes sums and magnitudes those of the results, in place."""
+        problem, addends = self._problem, np.ascontiguousarray(host[there.addends], np.float64)
+        held = self._device.allocate(addends.nbytes)
+        self._device.upload(int(held), addends)
+        work = self._device.compilation(resolved(there.source), there.macros(problem), _FINISH)
+        finish = self._device.load(self._device.compile(work).cubin, _FINISH, "PPPQQddd")
+        count, unit = math.prod(self._summing.output.shape(self._inside)), admitted_roundoff(problem)
+        numbers = math.sqrt(terms), unit or UNIT_ROUNDOFF[problem.sum_dtype], SMALLEST_NORMAL[problem.sum_dtype]
+        finish.enqueue(_LAUNCH, int(value), int(magnitude), int(held), addends.size, count, *numbers)
+        self._device.synchronize()  # the addends are freed on return
 
     def _sums(self, addresses: Mapping[str, int], scalars: Mapping[str, float], *, absolute: bool) -> Any:
         """The product in float64, of all the numbers or of their absolute values."""

@@ -104,7 +104,7 @@ def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
 
 def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:
     """Whether the configuration is right from `low` to `high`: what it takes of the device grows with the size."""
-    return all(is_admitted(kernel, family.at(size), place, choice.configuration) for size in (low, high))
+    return all(is_admitted(kernel, family.at(size), place, choice.configuration) for size in {low, high})
 
 
 class Beyond:
