@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from tilewright.service import logs
 from tilewright.service.api.middleware.head import Head
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.requests import KeyRequest
@@ -24,23 +23,16 @@ from tilewright.service.store import models
 
 
 @pytest.fixture
-def keyed(client, monkeypatch):
+def keyed(client, json_log, monkeypatch):
     """A server that demands keys and logs as JSON; a caller, an admin's token and a browser session's."""
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
-    monkeypatch.setenv("TILEWRIGHT_LOG_FORMAT", "json")
     settings.cache_clear()
-    root = logging.getLogger()
-    level = root.level
-    logs.configure()
     with transaction() as session:
         token = keys.create_key(session, KeyRequest(name="ci", scope="admin")).token
         cookie = sessions.open_session(session, token)
     yield Caller(new_app()), token, cookie
     monkeypatch.undo()
     settings.cache_clear()
-    logs.configure_command()
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
 
 
 def records(capsys):
