@@ -14,6 +14,7 @@ import re
 import resource
 import socket
 import time
+from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -70,9 +71,9 @@ def most_with_refused() -> int:
     return min(2 * most_connections(), _descriptors() * 3 // 4)
 
 
-def doors(listener: socket.socket) -> list[socket.socket]:
-    """The listening socket, as often as it is to be watched."""
-    return [listener, *(listener.dup() for _ in range(DOORS - 1))]
+def doors(listeners: Sequence[socket.socket]) -> list[socket.socket]:
+    """The listening sockets, each as often as it is to be watched."""
+    return [*listeners, *(one.dup() for one in listeners for _ in range(DOORS - 1))]
 
 
 def backlog() -> int:

@@ -64,7 +64,7 @@ async def rounds_until_accepted(parser, count):
     listener, rounds = socket.create_server(("127.0.0.1", 0), backlog=count), 0
     config = uvicorn.Config(echo, http=parser, lifespan="off", log_config=None, backlog=count)
     config.load()
-    server, doors = uvicorn.Server(config), wire.doors(listener)
+    server, doors = uvicorn.Server(config), wire.doors([listener])
     server.lifespan = config.lifespan_class(config)
     with ExitStack() as opened:
         for _ in range(count):
@@ -93,7 +93,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         timeout_keep_alive=2 * PATIENCE_S,  # ours counts
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": wire.doors(listener)}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": wire.doors([listener])}, daemon=True)
     thread.start()
     let_go.clear()
     holding.clear()
