@@ -97,6 +97,7 @@ class Bounded(asyncio.Protocol):
     pipeline: Any = ()
     timeout_keep_alive: Any
 
+    _is_unused: bool = True  # nothing has come yet
     _begun_s: float = 0.0
     _wait: asyncio.TimerHandle | None = None  # for a head; None while a request is answered, or none has begun
     _unread: asyncio.TimerHandle | None = None
@@ -111,6 +112,7 @@ class Bounded(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Reads on; a request whose head is not complete has to be so in time."""
+        self._is_unused = False
         super().data_received(data)
         if self.is_busy():
             self._stop_waiting()
@@ -169,7 +171,13 @@ class Bounded(asyncio.Protocol):
 
     def _await_head(self) -> None:
         self._begun_s = self.loop.time()
-        self._wait = self.loop.call_later(HEAD_S, self.refuse, HTTPStatus.REQUEST_TIMEOUT)
+        self._wait = self.loop.call_later(HEAD_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._is_unused:  # a client that opens connections ahead would take a refusal for its later request's
+            self.transport.close()
+        else:
+            self.refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     def _stop_waiting(self) -> None:
         if self._wait is not None:
