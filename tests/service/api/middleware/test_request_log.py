@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 
 import pytest
 from caller import Caller, new_app
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
+from tilewright.service import logs
 from tilewright.service.api.middleware.head import Head
 from tilewright.service.operations.access import keys, sessions
 from tilewright.service.operations.requests import KeyRequest
@@ -56,6 +58,15 @@ def test_a_request_is_one_line_with_its_route_its_caller_and_its_id(keyed, capsy
         "route": "/v1/jobs",
         "status": 200,
     }
+
+
+def test_a_request_in_a_log_as_text_says_nothing_twice(keyed, capsys):
+    caller, token, _ = keyed
+    logs.configure()  # of the default format
+    capsys.readouterr()
+    caller.get("/v1/jobs", headers={"Authorization": f"Bearer {token}", "X-Request-Id": "of-the-test"})
+    said = r"GET /v1/jobs 200 in [\d.]+ ms \[request_id=of-the-test caller=key ci\]"
+    assert re.fullmatch(rf"\S+Z INFO tilewright\.requests: {said}\n", capsys.readouterr().err)
 
 
 def test_health_checks_are_quiet_until_they_fail(keyed, capsys):
