@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from tilewright.service.errors import ServiceError
 from tilewright.service.settings import settings
-from tilewright.service.store.session import engine
+from tilewright.service.store.session import answering, engine
 from tilewright.tuner import child
 from tilewright.tuner.devices.local import DeviceEntry
 
@@ -121,8 +121,12 @@ class FleetLock:
     ) -> None:
         self._drop()
 
+    @answering()
     def keep(self, *, wait_s: float = JUST_KILLED_S) -> None:
-        """Makes sure that the lock is held now; raises DeviceBusyError, and OperationalError while nobody answers."""
+        """Makes sure that the lock is held now.
+
+        Raises DeviceBusyError, and DatabaseUnavailableError while nobody answers.
+        """
         if self._connection is not None:
             try:
                 self._connection.execute(text("SELECT 1"))

@@ -9,10 +9,11 @@ import re
 import sys
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TextIO
+from typing import NamedTuple
 
 from tilewright.service.settings import settings
 
@@ -41,9 +42,9 @@ _source: ContextVar[Source | None] = ContextVar("tilewright_spoken_of", default=
 def configure() -> None:
     """Sends the log to stderr in the format of the settings; may be called again."""
     _take_back()
-    root, ours, in_json = logging.getLogger(), _Stderr(), settings().log_format == "json"
-    ours.setFormatter(JsonLines() if in_json else Lines())
-    root.addHandler(ours)
+    root, in_json = logging.getLogger(), settings().log_format == "json"
+    _stderr.setFormatter(JsonLines() if in_json else Lines())
+    root.addHandler(_stderr)
     root.setLevel(settings().log_level.upper())
     logging.captureWarnings(in_json)
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line names them
@@ -63,9 +64,7 @@ def configure_command() -> None:
 
 def are_json() -> bool:
     """Whether the log is JSON; does not read the settings, which may be the very thing that is wrong."""
-    return any(
-        isinstance(one, _Stderr) and isinstance(one.formatter, JsonLines) for one in logging.getLogger().handlers
-    )
+    return _stderr in logging.root.handlers and isinstance(_stderr.formatter, JsonLines)
 
 
 def always(**facts: object) -> None:
@@ -76,6 +75,24 @@ def always(**facts: object) -> None:
 def speak_of(source: Source) -> None:
     """Adds the facts of `source` to every later line of this task and of threads that it waits for."""
     _source.set(source)
+
+
+def say(logger: logging.Logger, level: int, message: str, facts: Mapping[str, object]) -> None:
+    """Writes a line without a log record, which takes as long to make as all the rest: each request has a line.
+
+    `facts` are in the order of FACTS. Writes nothing where the log is not configured, or not for that level.
+    """
+    formatter = _stderr.formatter
+    if _stderr not in logging.root.handlers or not logger.isEnabledFor(level) or not isinstance(formatter, _Formatter):
+        return
+    line = formatter.text(Line(time.time(), logging.getLevelName(level), logger.name, message, facts))
+    _stderr.acquire()
+    try:
+        _write(line)
+    except (OSError, ValueError):
+        pass  # nobody reads it
+    finally:
+        _stderr.release()
 
 
 def pass_on(line: str) -> None:
@@ -106,57 +123,91 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(lambda found: next(part for part in found.groups() if part) + "***", text)
 
 
-class Lines(logging.Formatter):
-    """Text for people: time, level, logger, message, and facts in brackets; further lines are indented."""
+class Line(NamedTuple):
+    """What a line of the log says."""
+
+    created_s: float
+    level: str
+    logger: str
+    message: str
+    facts: Mapping[str, object]  # in the order of FACTS
+    trace: str = ""
+
+
+class _Formatter(logging.Formatter):
+    """A record is written as its line is; `process` has facts that every record's line has besides."""
+
+    process: Mapping[str, object] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line that a record becomes."""
-        text = record.getMessage()
-        if not text.isprintable():  # what a caller sent must neither look like another record nor steer a terminal
-            text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-        facts = " ".join(f"{name}={value}" for name, value in _facts(record, {}).items() if name not in _SAID)
-        line = f"{_time(record)} {record.levelname} {record.name}: {text}" + (f" [{facts}]" if facts else "")
-        trace = _traceback(self, record)
-        return without_secrets(line + (f"\n{trace}" if trace else "")).replace("\n", "\n    ")
+        parts = [self.formatException(record.exc_info)] if record.exc_info else []
+        trace = "\n".join([*parts, *([record.stack_info] if record.stack_info else [])])
+        facts = _facts(record, self.process)
+        return self.text(Line(record.created, record.levelname, record.name, record.getMessage(), facts, trace))
+
+    @abstractmethod
+    def text(self, line: Line) -> str:
+        """What is written."""
+
+
+class Lines(_Formatter):
+    """Text for people: time, level, logger, message, and facts in brackets; further lines are indented."""
+
+    def text(self, line: Line) -> str:
+        """The line as text."""
+        message = line.message
+        if not message.isprintable():  # what a caller sent must neither look like another record nor steer a terminal
+            message = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in message)
+        facts = " ".join([f"{name}={value}" for name, value in line.facts.items() if name not in _SAID])
+        said = f"{_time(line.created_s)} {line.level} {line.logger}: {message}" + (f" [{facts}]" if facts else "")
+        return without_secrets(said + (f"\n{line.trace}" if line.trace else "")).replace("\n", "\n    ")
 
 
 _SAID = frozenset({"method", "route", "status", "duration_ms"})
 """Facts that the message of a request's line holds already."""
 
 
-class JsonLines(logging.Formatter):
+class JsonLines(_Formatter):
     """JSON for machines: one object per line."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The log record as one line."""
+    process = _process
+
+    def text(self, line: Line) -> str:
+        """The line as an object."""
         said: dict[str, object] = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_facts(record, _process),
+            "time": _time(line.created_s),
+            "level": line.level.lower(),
+            "logger": line.logger,
+            "message": line.message,
+            **line.facts,
         }
-        trace = _traceback(self, record)
-        if trace:
-            said["exception"] = trace
+        if line.trace:
+            said["exception"] = line.trace
         return without_secrets(_ENCODE(said))
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
+class _Stderr(logging.Handler):
     """Writes to what is stderr at the moment of writing."""
 
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes the record's line; no work ends because that fails."""
+        try:
+            _write(self.format(record))
+        except Exception:  # noqa: BLE001  as in the library's own handlers
+            self.handleError(record)
 
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        return sys.stderr
+
+_stderr = _Stderr()
 
 
 def _take_back() -> None:
-    root = logging.getLogger()
-    for handler in [one for one in root.handlers if isinstance(one, _Stderr)]:
-        root.removeHandler(handler)
+    logging.root.removeHandler(_stderr)
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 @functools.lru_cache(maxsize=4)
@@ -164,25 +215,16 @@ def _second(created_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
 
 
-def _time(record: logging.LogRecord) -> str:
-    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
-
-
-def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
-    return "\n".join([*parts, *([record.stack_info] if record.stack_info else [])])
+def _time(created_s: float) -> str:
+    whole_s = int(created_s)
+    return f"{_second(whole_s)}.{int(1000 * (created_s - whole_s)):03d}Z"
 
 
 def _facts(record: logging.LogRecord, process: Mapping[str, object]) -> dict[str, object]:
-    source, found = _source.get(), {}
-    said, own = source() if source else {}, record.__dict__  # looked into by name: putting them together takes longer
-    for name in FACTS:
-        value = own.get(name)
-        if value is None and (value := said.get(name)) is None:
-            value = process.get(name)
-        if value is not None:
-            found[name] = value
-    return found
+    source = _source.get()
+    own = {name: value for name, value in record.__dict__.items() if value is not None}
+    known = {**process, **(source() if source else {}), **own}
+    return {name: known[name] for name in FACTS if known.get(name) is not None}
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -80,5 +80,7 @@ class ErrorPages:
 
 def asks_for_page(scope: Scope) -> bool:
     """Whether the request accepts HTML but not JSON, as a browser does when it opens an address."""
-    accepted = Headers(scope=scope).get("accept", "")
-    return "text/html" in accepted and "json" not in accepted
+    for name, value in scope["headers"]:
+        if name == b"accept":
+            return b"text/html" in value and b"json" not in value
+    return False

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from found import find_best
@@ -134,6 +135,29 @@ def test_questions_that_are_not_answered_are_counted_and_end_nothing(load):
     tally = asyncio.run(refuse_and_load())
     assert set(tally.statuses) == {load.NO_ANSWER}
     assert tally.latencies_ms == []
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.timeout(300)
+def test_two_checkouts_are_served_from_their_own_folders_and_compared(benchmark_module, monkeypatch, tmp_path):
+    ours, other = Path(__file__).parents[2], tmp_path / "other"
+    other.mkdir()
+    for part in ("benchmarks", "tilewright", "kernels", "tuner", "service", "migrations"):
+        (other / part).symlink_to(ours / part)
+    out = tmp_path / "versions.json"
+    arguments = [str(ours), str(other), "--rounds", "2", "--seconds", "0.2", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["versions.py", *arguments])
+    versions = benchmark_module("versions")
+    versions.main()
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["version"] for row in rows] == [ours.name, "other"]
+    assert all(rate > 0 for row in rows for rate in row["per_second"] + row["cpu_us"])
+    assert rows[0]["ratio"] == rows[0]["cpu_ratio"] == 1
+
+
+def test_a_version_that_takes_twice_the_cpu_time_has_half_of_the_requests(benchmark_module, tmp_path):
+    row = benchmark_module("versions").row(tmp_path, [(50.0, 200.0), (60.0, 180.0)], [(100.0, 100.0), (120.0, 90.0)])
+    assert (row["ratio"], row["cpu_ratio"]) == (2.0, 2.0)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from tilewright.service import logs
 from tilewright.service.cli.explain import explain
 from tilewright.service.device_lock import DeviceBusyError, FleetLock, host_lock
+from tilewright.service.errors import DatabaseUnavailableError
 from tilewright.service.settings import settings
 from tilewright.service.settings_model import Settings
 from tilewright.service.store.session import session_scope
@@ -82,7 +83,7 @@ def test_the_fleet_lock_is_taken_again_after_its_connection_broke(configured):
                     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
                 )
             )
-        with pytest.raises(Exception, match=r"terminat|closed"):
+        with pytest.raises(DatabaseUnavailableError, match=r"terminat|closed"):
             held.keep()
         held.keep()
         with pytest.raises(DeviceBusyError):

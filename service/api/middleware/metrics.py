@@ -151,7 +151,7 @@ class Witness:
             route = route_of(scope, status)
             self.meters.note_request(method, route, status, (head_s or ended_s) - began_s)
             self.record(scope, method, route, status)
-            request_log.write(method, route, status, 1e3 * (ended_s - began_s))
+            request_log.write(scope, method, route, status, 1e3 * (ended_s - began_s))
 
 
 def route_of(scope: Scope, status: int) -> str:

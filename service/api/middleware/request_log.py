@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from starlette.types import Scope
 
+from tilewright.service import logs
+
 logger = logging.getLogger("tilewright.requests")
 
 QUIET = frozenset({"/health", "/ready", "/metrics", "/static"})
@@ -19,14 +21,9 @@ def facts(scope: Scope) -> Mapping[str, object]:
     return {"request_id": scope.get("tilewright.request_id"), "caller": caller.name if caller else None}
 
 
-def write(method: str, route: str, status: int, duration_ms: float) -> None:
+def write(scope: Scope, method: str, route: str, status: int, duration_ms: float) -> None:
     """Logs an answered request, without its address, which may hold a secret by mistake, above all in its query."""
     level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
-    if not logger.isEnabledFor(level):
-        return
-    extra = {"method": method, "route": route, "status": status, "duration_ms": round(duration_ms, 3)}
-    # Made by hand: `logger.log` would look through the stack for this line's number, which costs more than the rest.
-    record = logger.makeRecord(
-        logger.name, level, __file__, 0, "%s %s %d in %.1f ms", (method, route, status, duration_ms), None, extra=extra
-    )
-    logger.handle(record)
+    known = {name: value for name, value in facts(scope).items() if value is not None}
+    said = {"method": method, "route": route, "status": status, "duration_ms": round(duration_ms, 3)}
+    logs.say(logger, level, f"{method} {route} {status} in {duration_ms:.1f} ms", known | said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,7 +21,7 @@ from tilewright.service.operations.answers import BestAnswer
 from tilewright.service.operations.best.find import MAX_SHAPES, Asked
 from tilewright.service.operations.best.rows import EnvironmentFilter
 from tilewright.service.operations.best.tables import TableAnswer, find_table
-from tilewright.service.operations.best_cache.shelf import CachedAnswer
+from tilewright.service.operations.best_cache.shelf import MOST_ANSWERS, CachedAnswer
 from tilewright.service.operations.catalog import kernel_named
 from tilewright.service.operations.demand.demand import RequestedProblem
 from tilewright.service.operations.parse import parse_open_shape, parse_options, parse_shape
@@ -138,12 +138,17 @@ def represented(
     body: bytes, if_none_match: str | None, *, is_pending: bool = False
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers and body of the answer; 304 if the caller has it already, by its ETags."""
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    etag = _etag(body)
     headers = [(b"etag", etag.encode()), (b"cache-control", b"no-cache" if is_pending else CACHE_CONTROL)]
     if if_none_match is not None and is_among(etag, if_none_match):
         return 304, headers, b""
     headers += ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
     return 200, headers, body
+
+
+@lru_cache(maxsize=MOST_ANSWERS)
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def is_among(etag: str, if_none_match: str) -> bool:

@@ -14,6 +14,7 @@ import re
 import resource
 import socket
 import time
+from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -70,9 +71,9 @@ def most_with_refused() -> int:
     return min(2 * most_connections(), _descriptors() * 3 // 4)
 
 
-def doors(listener: socket.socket) -> list[socket.socket]:
-    """The listening socket, as often as it is to be watched."""
-    return [listener, *(listener.dup() for _ in range(DOORS - 1))]
+def doors(listeners: Sequence[socket.socket]) -> list[socket.socket]:
+    """The listening sockets, each as often as it is to be watched."""
+    return [*listeners, *(one.dup() for one in listeners for _ in range(DOORS - 1))]
 
 
 def backlog() -> int:
@@ -96,6 +97,7 @@ class Bounded(asyncio.Protocol):
     pipeline: Any = ()
     timeout_keep_alive: Any
 
+    _is_unused: bool = True  # nothing has come yet
     _begun_s: float = 0.0
     _wait: asyncio.TimerHandle | None = None  # for a head; None while a request is answered, or none has begun
     _unread: asyncio.TimerHandle | None = None
@@ -110,6 +112,7 @@ class Bounded(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Reads on; a request whose head is not complete has to be so in time."""
+        self._is_unused = False
         super().data_received(data)
         if self.is_busy():
             self._stop_waiting()
@@ -168,7 +171,13 @@ class Bounded(asyncio.Protocol):
 
     def _await_head(self) -> None:
         self._begun_s = self.loop.time()
-        self._wait = self.loop.call_later(HEAD_S, self.refuse, HTTPStatus.REQUEST_TIMEOUT)
+        self._wait = self.loop.call_later(HEAD_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._is_unused:  # a client that opens connections ahead would take a refusal for its later request's
+            self.transport.close()
+        else:
+            self.refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     def _stop_waiting(self) -> None:
         if self._wait is not None:

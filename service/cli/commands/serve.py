@@ -10,7 +10,7 @@ import socket
 import ssl
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     _require_usable_certificate(settings().tls_certificate, settings().tls_key)
     if settings().oidc_issuer and not find_spec("authlib"):
         raise CommandError("TILEWRIGHT_OIDC_ISSUER needs Authlib: pip install 'tilewright[service,oidc]'")
-    listener = bound(settings().host, settings().port)
+    listeners = bound(settings().host, settings().port)
     logs.configure()
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
@@ -80,7 +80,7 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
     server = uvicorn.Server(config)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            server.run(wire.doors(listener))
+            server.run(wire.doors(listeners))
     except OSError as error:  # another program that had bound it as well listens already
         raise _cannot_listen(settings().host, settings().port, error) from error
     if not server.started:
@@ -151,21 +151,44 @@ def _supervise(supervisor: Supervisor, grace_s: float) -> None:
 
 def require_free_port(host: str, port: int) -> None:
     """Raises CommandError, with the remedy, if the address cannot be listened on."""
-    bound(host, port).close()
+    for one in bound(host, port):
+        one.close()
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket with this address, which does not listen yet; raises CommandError, with the remedy."""
-    made = socket.socket(_family(host), socket.SOCK_STREAM)
+def bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, which do not listen yet; raises CommandError, with the remedy.
+
+    `localhost` has two where IPv6 is there: on one alone, another program could have the other.
+    """
+    made: list[socket.socket] = []
+    absent: OSError | None = None
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
+            try:
+                made.append(_bound(socket.socket(family, kind), address))
+            except OSError as error:
+                if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                    raise
+                absent = error
+        if absent and not made:
+            raise absent
+    except OSError as error:
+        for one in made:
+            one.close()
+        raise _cannot_listen(host, port, error) from error
+    return made
+
+
+def _bound(made: socket.socket, address: Any) -> socket.socket:
     # Connections that are still closing are no hindrance.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if made.family == socket.AF_INET6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     try:
-        made.bind((host.strip("[]"), port))
-    except OSError as error:
+        made.bind(address)
+    except OSError:
         made.close()
-        raise _cannot_listen(host, port, error) from error
+        raise
     return made
 
 
@@ -179,10 +202,6 @@ def _cannot_listen(host: str, port: int, error: OSError) -> CommandError:
         f"cannot listen on {host}:{port} ({error.strerror or error}). Is Tilewright running already? "
         f"If not, choose another port: --port {port % 65535 + 1}"
     )
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _protocol() -> type[Bounded]:

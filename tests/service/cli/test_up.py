@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from fleet import free_port
 from tls_proxy import certificate_of
 from waiting import PATIENCE_S, until
 
+from tilewright.service.cli.commands.serve import bound
+from tilewright.service.cli.failure import CommandError
 from tilewright.service.client import Client
 from tilewright.service.operations import registry
 from tilewright.service.operations.access import keys
@@ -196,6 +199,20 @@ def test_an_address_that_is_not_of_this_machine_is_refused_by_name(run, host, mo
     assert ran.status == 1
     assert f"cannot listen on {host}: it is not an address of this machine" in ran.err
     assert "TILEWRIGHT_HOST" in ran.err
+
+
+def test_localhost_is_listened_to_at_each_of_its_addresses_that_there_is(monkeypatch):
+    absent = (socket.AF_INET6, "2001:db8::1")  # as ::1 is where IPv6 is switched off
+    named = [absent, (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
+    port = free_port()
+    found = [(family, socket.SOCK_STREAM, 0, "", (address, port)) for family, address in named]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    first, second = made = bound("localhost", port)
+    with first, second:
+        assert [one.getsockname() for one in made] == [("127.0.0.1", port), ("127.0.0.2", port)]
+    with socket.create_server(("127.0.0.2", port)), pytest.raises(CommandError, match="Is Tilewright running already"):
+        bound("localhost", port)
+    socket.create_server(("127.0.0.1", port)).close()  # what was bound before that is free again
 
 
 def test_a_folder_of_kernels_that_is_not_there_ends_it(run, folder_of_kernels):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from tilewright.service.store import embedded, embedded_identity
 from tilewright.service.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, binary, default_home
@@ -231,6 +231,19 @@ def test_a_server_whose_socket_was_swept_away_is_started_anew(server):
         connection.execute("CREATE TABLE found_again AS SELECT 7 AS x")
     server._socket_path().unlink()
     assert ask(server, "SELECT x FROM found_again") == 7
+
+
+def test_a_server_that_never_ends_its_shutdown_is_started_anew(server, monkeypatch):
+    monkeypatch.setattr(embedded, "STOP_TIMEOUT_S", 1.0)
+    with psycopg.connect(server.ensure(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE long AS SELECT generate_series(1, 1000000) AS x")  # takes a while to recover
+        log = server._data.with_name("log")
+        seen = log.stat().st_size
+        os.kill(connection.info.backend_pid, signal.SIGKILL)
+        until(lambda: "reinitializing" in log.read_text()[seen:])
+        server._signal(signal.SIGINT)
+        until(lambda: server._state() == "stopping")
+    assert ask(server, "SELECT count(*) FROM long") == 1_000_000
 
 
 def test_a_server_without_a_free_connection_counts_as_running(server):

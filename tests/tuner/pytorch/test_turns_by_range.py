@@ -1,10 +1,11 @@
 """Operators and replaced layers of any number of rows: a range of the table decides once, a measured one not at all."""
 
 import pytest
-from slowness import slow_down
 from timed_calls import time_calls
 
 torch = pytest.importorskip("torch")
+
+from slowness import slow_down  # noqa: E402
 
 import tilewright.torch as tw  # noqa: E402
 from tilewright.kernels.catalogue import catalogue  # noqa: E402

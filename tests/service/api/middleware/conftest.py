@@ -1,11 +1,29 @@
-"""Applications that demand keys."""
+"""Applications that demand keys, and a log that tests can read."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from caller import Caller, new_app
 
+from tilewright.service import logs
 from tilewright.service.settings import settings
+
+
+@pytest.fixture
+def json_log() -> Iterator[None]:
+    """The log goes to stderr as JSON."""
+    root = logging.getLogger()
+    level = root.level
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_LOG_FORMAT", "json")
+        settings.cache_clear()
+        logs.configure()
+    settings.cache_clear()
+    yield
+    logs.configure_command()
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
 
 
 @pytest.fixture

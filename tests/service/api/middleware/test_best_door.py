@@ -1,7 +1,6 @@
 """The short way to `GET best`: what it sends, counts and notes is what the long way sends, counts and notes."""
 
 import json
-import logging
 import re
 
 import pytest
@@ -172,17 +171,18 @@ def keyed(both, monkeypatch):
 
 
 @pytest.mark.in_turn(3)
-def test_keys_are_demanded_and_requests_limited_on_the_short_way_too(keyed, caplog):
+def test_keys_are_demanded_and_requests_limited_on_the_short_way_too(keyed, json_log, capsys):
     caller, token = keyed
-    caplog.set_level(logging.INFO, "tilewright.requests")
     path, headers = f"{BEST}?{IN_MEMORY[0]}", {"Authorization": f"Bearer {token}", "X-Request-Id": "of-the-test"}
     assert caller.get(path).status_code == 401
     until(lambda: answered_short(caller, IN_MEMORY[0]))
     answers = [caller.get(path, headers=headers) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert {answer.headers["x-request-id"] for answer in answers} == {"of-the-test"}
-    assert [record.status for record in caplog.records] == [401, 200, 200, 429]
-    assert {record.route for record in caplog.records} == {"/v1/kernels/{kernel}/best", "(refused)"}
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = [one for one in said if one["logger"] == "tilewright.requests"]
+    assert [line["status"] for line in lines] == [401, 200, 200, 429]
+    assert {line["route"] for line in lines} == {"/v1/kernels/{kernel}/best", "(refused)"}
 
 
 def check_what_a_template_could_mistake_for_its_own_signs(caller):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 
 import pytest
 from caller import Caller, new_app
@@ -24,23 +25,16 @@ from tilewright.service.store import models
 
 
 @pytest.fixture
-def keyed(client, monkeypatch):
+def keyed(client, json_log, monkeypatch):
     """A server that demands keys and logs as JSON; a caller, an admin's token and a browser session's."""
     monkeypatch.setenv("TILEWRIGHT_REQUIRE_KEYS", "true")
-    monkeypatch.setenv("TILEWRIGHT_LOG_FORMAT", "json")
     settings.cache_clear()
-    root = logging.getLogger()
-    level = root.level
-    logs.configure()
     with transaction() as session:
         token = keys.create_key(session, KeyRequest(name="ci", scope="admin")).token
         cookie = sessions.open_session(session, token)
     yield Caller(new_app()), token, cookie
     monkeypatch.undo()
     settings.cache_clear()
-    logs.configure_command()
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
 
 
 def records(capsys):
@@ -64,6 +58,15 @@ def test_a_request_is_one_line_with_its_route_its_caller_and_its_id(keyed, capsy
         "route": "/v1/jobs",
         "status": 200,
     }
+
+
+def test_a_request_in_a_log_as_text_says_nothing_twice(keyed, capsys):
+    caller, token, _ = keyed
+    logs.configure()  # of the default format
+    capsys.readouterr()
+    caller.get("/v1/jobs", headers={"Authorization": f"Bearer {token}", "X-Request-Id": "of-the-test"})
+    said = r"GET /v1/jobs 200 in [\d.]+ ms \[request_id=of-the-test caller=key ci\]"
+    assert re.fullmatch(rf"\S+Z INFO tilewright\.requests: {said}\n", capsys.readouterr().err)
 
 
 def test_health_checks_are_quiet_until_they_fail(keyed, capsys):
