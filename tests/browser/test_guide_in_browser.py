@@ -32,11 +32,11 @@ def guide(tmp_path):
 
 
 @pytest.fixture
-def reader(guide, configured, chromium, monkeypatch):
+def reader(guide, configured, chromium, listening, monkeypatch):
     """A page at the site, and what the browser complained of."""
     monkeypatch.setattr(dashboard, "GUIDE", guide)
     complaints = []
-    with serving(create_app) as address:  # what lies at /guide is a route of its own
+    with serving(listening, create_app) as address:  # what lies at /guide is a route of its own
         page = chromium.new_page(color_scheme="dark")
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
