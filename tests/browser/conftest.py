@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 import real_rows
@@ -139,30 +140,33 @@ def expect():
 
 
 @pytest.fixture
-def open_tab(browser: Browser, address: str) -> Iterator[Callable]:
-    """Opens tabs on a database of the test's own; see `tabs`."""
-    with tabs(browser.chromium, address, kept=kept_tab(browser, address)) as open_tab:
-        yield open_tab
+def kept_tab(browser: Browser, listening: socket.socket) -> Any:
+    """The browser's tab at the applications' address, signed out. It has kept static files; our pages store nothing."""
+    if browser.tab is None:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        browser.tab = browser.chromium.new_context(base_url=address).new_page()
+    browser.tab.context.clear_cookies()
+    return browser.tab
 
 
 @pytest.fixture
 def tabs_at(chromium) -> Callable:
-    """The same at another address than the application's own, such as that of a proxy."""
+    """Opens tabs at another address than the application's own, such as that of a proxy; see `tabs`."""
     return partial(tabs, chromium)
 
 
 @pytest.fixture
-def visit(browser: Browser, site: Site) -> Iterator[Callable]:
-    """Opens tabs on the measurements of all tests; see `tabs`."""
-    with tabs(browser.chromium, site.address, kept=kept_tab(browser, site.address)) as open_tab:
+def open_tab(kept_tab, tabs_at, address: str) -> Iterator[Callable]:
+    """Opens tabs on a database of the test's own."""
+    with tabs_at(address, kept=kept_tab) as open_tab:
         yield open_tab
 
 
-def kept_tab(browser: Browser, address: str) -> Any:
-    """The browser's tab at the application's address, signed out. It has kept static files; our pages store nothing."""
-    browser.tab = browser.tab or browser.chromium.new_context(base_url=address).new_page()
-    browser.tab.context.clear_cookies()
-    return browser.tab
+@pytest.fixture
+def visit(kept_tab, tabs_at, site: Site) -> Iterator[Callable]:
+    """Opens tabs on the measurements of all tests."""
+    with tabs_at(site.address, kept=kept_tab) as open_tab:
+        yield open_tab
 
 
 @contextmanager
@@ -185,7 +189,7 @@ def tabs(chromium, address: str, *leads_to: str, kept: Any = None) -> Iterator[C
         tab.emulate_media(color_scheme=color_scheme)
         tab.set_default_timeout(1000 * PATIENCE_S)
         heard.listen(tab)
-        tab.goto(path)
+        tab.goto(urljoin(address, path))
         return tab
 
     yield open_tab
