@@ -45,7 +45,7 @@ def reader(guide, configured, chromium, listening, monkeypatch):
         page.close()
 
 
-@pytest.mark.in_turn(2)  # building the site takes 20 s of CPU time
+@pytest.mark.in_turn(4)  # building the site takes 20 s of CPU time
 def test_the_site_is_read_and_searched_under_the_policy_and_the_dashboard_leads_to_it(reader, expect):
     page, complaints = reader
     expect(page.locator("h1")).to_contain_text("Tilewright")
