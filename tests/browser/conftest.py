@@ -142,7 +142,7 @@ def expect():
 @pytest.fixture
 def kept_tab(browser: Browser, listening: socket.socket) -> Any:
     """The browser's tab at the applications' address, signed out. It has kept static files; our pages store nothing."""
-    if browser.tab is None:
+    if browser.tab is None or browser.tab.is_closed():
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         browser.tab = browser.chromium.new_context(base_url=address).new_page()
     browser.tab.context.clear_cookies()
