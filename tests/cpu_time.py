@@ -1,16 +1,16 @@
 """CPU time of tests by file, own and of the processes they started: `pytest -p cpu_time`, with any number of workers.
 
-On a busy machine `--durations` shows who waited; this shows who worked. `cost_s` is what a single page costs, the part
-of PostgreSQL included.
+On a busy machine `--durations` shows who waited; this shows who worked, a browser that is still open included, but for
+daemons such as PostgreSQL. `cost_s` is what a single page costs, the part of PostgreSQL included.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,9 +23,24 @@ PROPERTY = "cpu_s"
 
 
 def spent_s() -> float:
-    """Of this process and of its children that have ended."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in both)
+    """Of this process, its children and theirs; what has ended counts with the one that waited for it."""
+    return sum(_times_s(pid, 4) for pid in _tree(os.getpid()))
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has just ended
+            for child in children.read_text().split():
+                yield from _tree(int(child))
+
+
+def _times_s(pid: int, count: int) -> float:
+    """Sum of the first of: its user and system time, and those of its children that have ended; to 0.01 s."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11 : 11 + count])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -60,9 +75,7 @@ BACKENDS = text("SELECT pid FROM pg_stat_activity WHERE datname = current_databa
 def of_postgresql_s() -> float:
     """CPU time of the backends that serve this database; the system counts it in hundredths of a second."""
     with store_session.session_scope() as session:
-        pids = session.scalars(BACKENDS).all()
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
+        return sum(_times_s(pid, 2) for pid in session.scalars(BACKENDS))
 
 
 def cost_s(show: Callable[[], object]) -> float:

@@ -123,6 +123,7 @@ def test_an_api_adds_what_it_imports_and_changes_nothing_that_is_there(server, s
         connection.execute(statement)
 
 
+@pytest.mark.in_turn(2)
 def test_an_api_imports_with_what_it_may(server, become):
     """Twice, the second time a faster best, which takes the place of the first."""
     become("api")

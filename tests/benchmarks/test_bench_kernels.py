@@ -250,6 +250,7 @@ def test_at_sustained_clocks_what_is_nearly_the_fastest_can_win(benchmark_module
     assert rows.heated_choice(Hot(), trials) == "close"
 
 
+@pytest.mark.in_turn(2)
 def test_an_entry_becomes_a_row_on_a_real_device(benchmark_module):
     suite = benchmark_module("kernel_table.suite")
     entry = suite.Entry("tiny", "gemv", {"m": 8, "n": 16}, {}, "a test", dtype="float64")

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 import real_rows
@@ -24,19 +26,34 @@ FLAGS = (
 SANDBOX = () if os.geteuid() else ("--no-sandbox",)  # root has none
 
 
-_browser = pytest.StashKey[tuple[ExitStack, Any]]()
+@dataclass
+class Browser:
+    """A running browser, and the tab that one test after the other has: a new one takes a second of CPU time."""
+
+    opened: ExitStack
+    chromium: Any
+    tab: Any = None
+
+
+_browser = pytest.StashKey[Browser]()
 
 
 @pytest.fixture
-def chromium(request: pytest.FixtureRequest) -> Any:
-    """A browser, that of the test before where that had one; a skipped test where none is installed."""
+def browser(request: pytest.FixtureRequest) -> Browser:
+    """That of the test before where that had one; a skipped test where none is installed."""
     stash = request.config.stash
     if _browser not in stash:
         stash[_browser] = _started()
-    return stash[_browser][1]
+    return stash[_browser]
 
 
-def _started() -> tuple[ExitStack, Any]:
+@pytest.fixture
+def chromium(browser: Browser) -> Any:
+    """The browser itself, for profiles of the test's own."""
+    return browser.chromium
+
+
+def _started() -> Browser:
     playwright = pytest.importorskip("playwright.sync_api")
     installed = map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))  # the first is the quickest
     executable = os.environ.get("CHROMIUM") or next(filter(None, installed), None)
@@ -46,23 +63,30 @@ def _started() -> tuple[ExitStack, Any]:
         pytest.skip("no Chromium: install it, or name it in CHROMIUM")
     with ExitStack() as opened:
         running = opened.enter_context(playwright.sync_playwright())
-        browser = running.chromium.launch(executable_path=executable, args=[*FLAGS, *SANDBOX])
-        opened.callback(browser.close)
-        return opened.pop_all(), browser
+        chromium = running.chromium.launch(executable_path=executable, args=[*FLAGS, *SANDBOX])
+        opened.callback(chromium.close)
+        return Browser(opened.pop_all(), chromium)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Not kept for other tests: Playwright's event loop runs as long as it does, and they start their own."""
     if _browser in item.config.stash and (nextitem is None or nextitem.get_closest_marker("browser") is None):
-        item.config.stash[_browser][0].close()
+        item.config.stash[_browser].opened.close()
         del item.config.stash[_browser]
 
 
+@pytest.fixture(scope="session")
+def listening() -> Iterator[socket.socket]:
+    """The port at which the applications of all tests answer, one after the other, so that one tab serves them."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
 @pytest.fixture
-def address(configured: str) -> Iterator[str]:
+def address(configured: str, listening: socket.socket) -> Iterator[str]:
     """Where the application answers, on a database of the test's own."""
-    with serving() as address:
+    with serving(listening) as address:
         yield address
 
 
@@ -87,11 +111,11 @@ def site_database(new_database: Callable[[str], str]) -> tuple[str, int, int]:
 
 
 @pytest.fixture
-def site(site_database: tuple[str, int, int]) -> Iterator[Site]:
+def site(site_database: tuple[str, int, int], listening: socket.socket) -> Iterator[Site]:
     """Those measurements behind the application. For one test: the next one may choose another database."""
     database, on_cpu, imported = site_database
     store_session.configure(database)
-    with serving() as address:
+    with serving(listening) as address:
         yield Site(address, on_cpu, imported)
     store_session.configure(None)
 
@@ -116,58 +140,106 @@ def expect():
 
 
 @pytest.fixture
-def open_tab(chromium, address: str) -> Iterator[Callable]:
-    """Opens tabs on a database of the test's own; see `tabs`."""
-    with tabs(chromium, address) as open_tab:
-        yield open_tab
+def kept_tab(browser: Browser, listening: socket.socket) -> Any:
+    """The browser's tab at the applications' address, signed out. It has kept static files; our pages store nothing."""
+    if browser.tab is None or browser.tab.is_closed():
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        browser.tab = browser.chromium.new_context(base_url=address).new_page()
+    browser.tab.context.clear_cookies()
+    return browser.tab
 
 
 @pytest.fixture
 def tabs_at(chromium) -> Callable:
-    """The same at another address than the application's own, such as that of a proxy."""
+    """Opens tabs at another address than the application's own, such as that of a proxy; see `tabs`."""
     return partial(tabs, chromium)
 
 
 @pytest.fixture
-def visit(chromium, site: Site) -> Iterator[Callable]:
-    """Opens tabs on the measurements of all tests; see `tabs`."""
-    with tabs(chromium, site.address) as open_tab:
+def open_tab(kept_tab, tabs_at, address: str) -> Iterator[Callable]:
+    """Opens tabs on a database of the test's own."""
+    with tabs_at(address, kept=kept_tab) as open_tab:
+        yield open_tab
+
+
+@pytest.fixture
+def visit(kept_tab, tabs_at, site: Site) -> Iterator[Callable]:
+    """Opens tabs on the measurements of all tests."""
+    with tabs_at(site.address, kept=kept_tab) as open_tab:
         yield open_tab
 
 
 @contextmanager
-def tabs(chromium, address: str, *leads_to: str) -> Iterator[Callable]:
-    """Opens tabs; none may log an error, break the policy, fail to load something or ask another host than these."""
-    complaints: list[str] = []
-    contexts = []
+def tabs(chromium, address: str, *leads_to: str, kept: Any = None) -> Iterator[Callable]:
+    """Opens tabs; none may log an error, break the policy, fail to load something or ask another host than these.
 
-    def open_tab(path: str = "/", *, width: int = 1280, **of):
-        context = chromium.new_context(base_url=address, viewport={"width": width, "height": 900}, **of)
-        context.set_default_timeout(1000 * PATIENCE_S)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.expected = set()  # statuses that the test provokes
-        tab.on("console", lambda said: note(tab, said))
-        tab.on("pageerror", lambda error: complaints.append(f"exception: {error.stack or error}"))
-        tab.on("request", note_stranger)
-        tab.on("requestfailed", note_failure)
-        tab.goto(path)
+    The first is the one that is kept. A tab that is to be `alone`, and one with options of a profile, gets its own.
+    """
+    heard = Heard((address, *leads_to, "data:", "blob:"))
+    contexts: list[Any] = []
+    used: list[Any] = []
+
+    def open_tab(path: str = "/", *, width: int = 1280, color_scheme: str = "light", alone: bool = False, **of):
+        if kept and not (alone or of or used):
+            used.append(tab := kept)
+        else:
+            contexts.append(context := chromium.new_context(base_url=address, **of))
+            tab = context.new_page()
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(color_scheme=color_scheme)
+        tab.set_default_timeout(1000 * PATIENCE_S)
+        heard.listen(tab)
+        tab.goto(urljoin(address, path))
         return tab
-
-    def note(tab, said):
-        if said.type in {"error", "warning"} and not any(f"status of {status}" in said.text for status in tab.expected):
-            complaints.append(f"{said.type}: {said.text}")
-
-    def note_stranger(asked):
-        if not asked.url.startswith((address, *leads_to, "data:", "blob:")):
-            complaints.append(f"asked another host: {asked.url}")
-
-    def note_failure(failed):
-        # A stream that its own page closes, and what a page that is left was fetching, count as aborted.
-        if failed.failure != "net::ERR_ABORTED":
-            complaints.append(f"{failed.failure}: {failed.url}")
 
     yield open_tab
     for context in contexts:
         context.close()
-    assert not complaints
+    for tab in used:
+        tab.unroute_all()
+        tab.mouse.move(0, 0)
+        tab.goto("about:blank")
+        heard.leave(tab)
+    assert not heard.complaints
+
+
+class Heard:
+    """What pages complain of; `hosts` are how addresses begin that they may ask for."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        self.complaints: list[str] = []
+        self._hosts = hosts
+        self._events = {
+            "console": self._message,
+            "pageerror": self._exception,
+            "request": self._request,
+            "requestfailed": self._failure,
+        }
+
+    def listen(self, tab: Any) -> None:
+        """Gives the tab `expected`, for statuses that the test provokes."""
+        tab.expected = set()
+        for event, hear in self._events.items():
+            tab.on(event, hear)
+
+    def leave(self, tab: Any) -> None:
+        """Hears it no longer."""
+        for event, hear in self._events.items():
+            tab.remove_listener(event, hear)
+
+    def _message(self, said: Any) -> None:
+        is_expected = any(f"status of {status}" in said.text for status in said.page.expected)
+        if said.type in {"error", "warning"} and not is_expected:
+            self.complaints.append(f"{said.type}: {said.text}")
+
+    def _exception(self, error: Any) -> None:
+        self.complaints.append(f"exception: {error.stack or error}")
+
+    def _request(self, asked: Any) -> None:
+        if not asked.url.startswith(self._hosts):
+            self.complaints.append(f"asked another host: {asked.url}")
+
+    def _failure(self, failed: Any) -> None:
+        # A stream that its own page closes, and what a page that is left was fetching, count as aborted.
+        if failed.failure != "net::ERR_ABORTED":
+            self.complaints.append(f"{failed.failure}: {failed.url}")

@@ -14,9 +14,12 @@ from waiting import PATIENCE_S
 
 
 @contextmanager
-def serving(make: Callable[[], FastAPI] = new_app) -> Iterator[str]:
-    """Where the application answers inside the block; no maintenance, so that no schedule fires."""
-    listener, app = socket.create_server(("127.0.0.1", 0)), make()
+def serving(listening: socket.socket, make: Callable[[], FastAPI] = new_app) -> Iterator[str]:
+    """Where the application answers inside the block; no maintenance, so that no schedule fires.
+
+    The port stays open afterwards, for the application of another test.
+    """
+    listener, app = listening.dup(), make()
     config = uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

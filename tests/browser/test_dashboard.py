@@ -153,7 +153,7 @@ def test_job_is_cancelled_from_its_page(open_tab, commit, expect):
         return rows.job(problem, device, None, models.JobState.QUEUED, 0).id
 
     tab = open_tab(f"/jobs/{commit(queued)}")
-    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.once("dialog", lambda dialog: dialog.accept())
     tab.get_by_role("button", name="Cancel").click()
     expect(tab.locator("#job .state")).to_contain_text("cancelled")
     expect(tab.get_by_role("button", name="Cancel")).to_have_count(0)
@@ -252,7 +252,7 @@ def filled_with_ten(commit):
 
 def painted(open_tab, path: str) -> tuple[float, float, float, list]:
     """Milliseconds until the first paint, CPU seconds of the server and of the page's own thread, bytes by address."""
-    tab = open_tab("about:blank")
+    tab = open_tab("about:blank", alone=True)
     measure = tab.context.new_cdp_session(tab)
     measure.send("Performance.enable", {"timeDomain": "threadTicks"})
     server_s = cost_s(lambda: tab.goto(path, wait_until="load"))

@@ -36,14 +36,14 @@ NARROW = 390
 
 
 @pytest.fixture
-def open_page(tabs_at):
+def open_page(kept_tab, tabs_at):
     spec = importlib.util.spec_from_file_location("digits_app", APP)
     app = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(app)
     with app.server(app.Recogniser(app.find_place("cpu")), 0) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        with tabs_at(f"http://127.0.0.1:{server.server_port}") as open_tab:
+        with tabs_at(f"http://127.0.0.1:{server.server_port}", kept=kept_tab) as open_tab:
             yield open_tab
         server.shutdown()
         thread.join()

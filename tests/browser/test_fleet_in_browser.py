@@ -74,7 +74,7 @@ def create(tab, name="nightly layer"):
 def test_schedule_is_created_paused_resumed_run_and_deleted(open_tab, commit, expect):
     commit(lambda rows: rows.device())
     tab = open_tab("/schedules")
-    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.once("dialog", lambda dialog: dialog.accept())
     card = create(tab)
     expect(card.locator(".fires li")).to_have_count(5)
     expect(card).to_contain_text("linear m=256,n=100,k=784 float32 activation=relu")
@@ -271,7 +271,7 @@ def test_a_refusal_to_cancel_is_said_and_stays(open_tab, commit, expect):
     job_id, _ = commit(running)
     tab = open_tab(f"/jobs/{job_id}")
     tab.expected = {409}
-    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.once("dialog", lambda dialog: dialog.accept())
     refusal = {"title": "Conflict", "status": 409, "detail": "The job is done already; there is nothing to cancel."}
     tab.route("**/cancel", lambda route: route.fulfill(status=409, json=refusal))
     tab.evaluate(NOTE_END, f"/jobs/{job_id}")

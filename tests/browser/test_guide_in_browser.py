@@ -32,11 +32,11 @@ def guide(tmp_path):
 
 
 @pytest.fixture
-def reader(guide, configured, chromium, monkeypatch):
+def reader(guide, configured, chromium, listening, monkeypatch):
     """A page at the site, and what the browser complained of."""
     monkeypatch.setattr(dashboard, "GUIDE", guide)
     complaints = []
-    with serving(create_app) as address:  # what lies at /guide is a route of its own
+    with serving(listening, create_app) as address:  # what lies at /guide is a route of its own
         page = chromium.new_page(color_scheme="dark")
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -45,7 +45,7 @@ def reader(guide, configured, chromium, monkeypatch):
         page.close()
 
 
-@pytest.mark.in_turn(2)  # building the site takes 20 s of CPU time
+@pytest.mark.in_turn(4)  # building the site takes 20 s of CPU time
 def test_the_site_is_read_and_searched_under_the_policy_and_the_dashboard_leads_to_it(reader, expect):
     page, complaints = reader
     expect(page.locator("h1")).to_contain_text("Tilewright")

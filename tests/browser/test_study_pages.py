@@ -30,7 +30,7 @@ def running(rows):
 def test_running_study_moves_by_itself_says_what_is_left_and_is_cancelled(open_tab, commit, expect):
     study_id, job_id = commit(running)
     tab = open_tab(f"/studies/{study_id}")
-    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.once("dialog", lambda dialog: dialog.accept())
     expect(tab.locator("#summary")).to_contain_text(
         "about 1 min 0 s left"
     )  # eight trials of 5 s, and finals like four more
@@ -159,7 +159,7 @@ def path(commit, trials):
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("trials", [TRIALS])
 def test_it_is_small_and_painted_soon_and_every_trial_is_drawn(open_tab, path, expect):
-    tab = open_tab("/kernels")
+    tab = open_tab("/kernels", alone=True)  # whose requests are heard to the end
     sent = []
     tab.on("requestfinished", lambda asked: sent.append(asked) if path in asked.url else None)
     tab.goto(path)

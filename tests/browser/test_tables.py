@@ -156,7 +156,7 @@ def test_text_is_selected_where_the_browser_admits_no_copying(open_tab, commit, 
 
 def test_an_age_grows_on_a_page_that_has_ended(open_tab, commit, expect):
     job_id = commit(lambda rows: rows.job(*rows.study()[1:]).id)
-    tab = open_tab("/kernels")
+    tab = open_tab("/kernels", alone=True)  # its clock is that of all tabs of a profile
     tab.clock.install()
     tab.goto(f"/jobs/{job_id}")
     age = tab.locator("time[data-age]").first
@@ -226,12 +226,12 @@ def test_tables_are_accessible_in_both_schemes_and_fit_the_window(visit, path, e
 def test_no_page_is_heavy(visit, site):
     heaviest = ("/", "/results", f"/studies/{site.imported}", HISTORY)
     for path in heaviest:
-        tab = visit(path)  # each with nothing kept from before
+        tab = visit(path, alone=True)  # with nothing kept from before
         assert tab.evaluate(WEIGHT) < MOST_BYTES, path
 
 
 def test_a_later_page_loads_no_static_file_again(visit):
-    tab = visit(HISTORY)
+    tab = visit(HISTORY, alone=True)
     assert len(tab.evaluate(LOADED_FILES)) > 2
 
     def loaded():

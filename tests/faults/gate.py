@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from fleet import Fleet
 
 from tilewright.tuner.devices.cpu.compile import find_compiler
 
@@ -61,6 +64,13 @@ class Gate:
         """So many more kernels may be compiled."""
         for _ in range(count):
             (self.folder / f"token-{next(_tokens)}").touch()
+
+    def begin(self, fleet: Fleet, *, trials: int, done: int, allowed: int = 4) -> uuid.UUID:
+        """A running job, of whose trials so many at least are done, and of which no more kernels are compiled."""
+        job_id = fleet.request(trials=trials, shape=self.shape)
+        self.allow(allowed)
+        fleet.wait_for_trials(job_id, done)
+        return job_id
 
     def open(self) -> None:
         """From now on everything is compiled."""

@@ -36,9 +36,7 @@ def test_a_job_lives_through_a_restart_of_a_shared_database(embedded, gate):
     fleet.is_embedded = False  # an address that somebody else looks after: workers only wait
     fleet.start_worker(**gate.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=8, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=8, done=2)
     gate.open()
     fault.strikes()
     server.stop()
@@ -62,9 +60,7 @@ def test_a_job_lives_through_a_clean_stop_of_the_embedded_database(embedded, gat
     fleet, server = embedded
     fleet.start_worker(**gate.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=8, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=8, done=2)
     stopped = server_pid(server)
     gate.open()
     fault.strikes()
@@ -104,9 +100,7 @@ def test_worker_and_database_killed_together(embedded, gate):
     fleet, server = embedded
     fleet.start_worker(**gate.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=10, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 3)
+    job_id = gate.begin(fleet, trials=10, done=3)
     fault.strikes()
     os.kill(server_pid(server), signal.SIGKILL)
     fleet.workers[0].kill()
@@ -134,9 +128,7 @@ def test_a_process_frozen_in_mid_transaction_holds_up_nobody_elses_job(working, 
         "chores pass over the job; the database ends the transaction after a minute, and then the job is given away",
         "first trial of the worker that took over",
     )
-    job_id = working.request(trials=6, shape=gate.shape)
-    gate.allow(3)
-    working.wait_for_trials(job_id, 2)
+    job_id = gate.begin(working, trials=6, done=2, allowed=3)
     environment = os.environ | {"TILEWRIGHT_DATABASE_URL": working.url}
     command = [sys.executable, "-c", HOLDER, str(job_id)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as holder:
@@ -200,9 +192,7 @@ def test_a_worker_that_is_cut_off_loses_its_job_and_nothing_else(apart, network,
     fleet, start_there = apart
     cut_off = start_there()
     fleet.wait_for_device()
-    job_id = fleet.request(trials=10, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=10, done=2)
     fault.strikes()
     network.cut()
     fleet.start_worker(**gate.environment)

@@ -36,9 +36,7 @@ def test_a_killed_workers_job_is_finished_by_another_with_every_trial_once(worki
         "its processes die with it; its heartbeat is missed, its job is queued again and goes on from the last trial",
         "first trial of the worker that took over",
     )
-    job_id = working.request(trials=8, shape=gate.shape)
-    gate.allow(4)
-    working.wait_for_trials(job_id, 3)
+    job_id = gate.begin(working, trials=8, done=3)
     assert len(working.runner_pids(job_id)) == 1
     fault.strikes()
     working.workers[0].send_signal(signal.SIGKILL)
@@ -63,9 +61,7 @@ def test_a_job_lives_through_a_kill_of_the_embedded_database(embedded, gate):
     fleet, server = embedded
     fleet.start_worker(**gate.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=8, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 3)
+    job_id = gate.begin(fleet, trials=8, done=3)
     killed = server_pid(server)
     gate.open()
     fault.strikes()
@@ -108,9 +104,7 @@ def test_cancel_in_the_middle_of_a_compile_ends_compiler_and_job_within_the_grac
     )
     fleet.start_worker(TILEWRIGHT_STOP_GRACE_S="1", **gate.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=20, shape=gate.shape)
-    gate.allow(2)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=20, done=2, allowed=2)
     fleet.until(gate.is_waited_at)
     fault.strikes()
     fleet.cancel(job_id)

@@ -38,9 +38,7 @@ def test_a_job_goes_on_when_the_disk_of_compiled_programs_is_full(fleet, gate, s
     disk = small_disk("programs", 96)
     fleet.start_worker(**gate.environment | {"TILEWRIGHT_CACHE_DIR": str(disk.folder)})
     fleet.wait_for_device()
-    job_id = fleet.request(trials=8, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=8, done=2)
     disk.fill()
     fault.strikes()
     gate.open()
@@ -82,9 +80,7 @@ def test_a_job_waits_for_room_when_the_databases_disk_is_full(small_disk, reques
     fleet, _ = request.getfixturevalue("embedded")  # its data lie there
     fleet.start_worker(**gate.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=30, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=30, done=2)
     disk.fill()
     gate.open()
     fleet.until(lambda: "No space left on device" in (fleet.folder / "worker.log").read_text())
@@ -112,9 +108,7 @@ def test_a_job_killed_for_want_of_memory_fails_with_that_reason_and_is_not_repea
     fleet.start_worker(inside=group.inside, **gate.environment)
     request.addfinalizer(fleet.stop)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=20, shape=gate.shape)
-    gate.allow(2)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=20, done=2, allowed=2)
     fault.strikes()
     with ExitStack() as others:
         for _ in range(4):
@@ -150,9 +144,7 @@ def test_a_job_and_a_schedule_live_through_a_clock_that_jumps_an_hour_ahead_and_
     with fleet.session() as session:
         wanted = ScheduleRequest(name="each second", cron="* * * * * *", target="stale", budget=BudgetRequest(trials=1))
         schedule_id = create_schedule(session, wanted).id
-    job_id = fleet.request(trials=8, shape=gate.shape)
-    gate.allow(4)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=8, done=2)
     clock.jump(HOUR_S)
     fault.strikes()
     struck_at = fault.struck_at
@@ -197,9 +189,7 @@ def test_a_host_whose_clock_is_an_hour_ahead_gives_jobs_back_at_once(fleet, cloc
     clock.jump(HOUR_S)
     fleet.start_worker(**gate.environment, **clock.environment)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=6, shape=gate.shape)
-    gate.allow(3)
-    fleet.wait_for_trials(job_id, 2)
+    job_id = gate.begin(fleet, trials=6, done=2, allowed=3)
     fault.strikes()
     (runner,) = fleet.runner_pids(job_id)
     os.kill(runner, signal.SIGKILL)

@@ -43,9 +43,7 @@ def test_sigterm_hands_the_job_back_and_ends_cleanly(working, gate):
         "it stops after the running trial, hands the job back and ends with status 0; the next worker goes on",
         "first trial of the next worker, started at once",
     )
-    job_id = working.request(trials=24, shape=gate.shape)
-    gate.allow(2)
-    working.wait_for_trials(job_id, 2)
+    job_id = gate.begin(working, trials=24, done=2, allowed=2)
     gate.open()
     fault.strikes()
     worker = working.workers[0]
@@ -65,9 +63,7 @@ def test_a_killed_runner_is_followed_by_another(working, gate):
         "its worker starts another one after 2 s, which goes on from the last trial",
         "first trial of the new process",
     )
-    job_id = working.request(trials=10, shape=gate.shape)
-    gate.allow(4)
-    working.wait_for_trials(job_id, 2)
+    job_id = gate.begin(working, trials=10, done=2)
     (runner,) = working.runner_pids(job_id)
     fault.strikes()
     os.kill(runner, signal.SIGKILL)
@@ -142,9 +138,7 @@ def test_a_frozen_worker_that_thaws_is_fenced_off_and_leaves_the_entry_alone(wor
         "another worker goes on under a new epoch; the woken one finds itself fenced, writes nothing and ends (75)",
         "first trial of the other worker",
     )
-    job_id = working.request(trials=14, shape=gate.shape)
-    gate.allow(5)
-    working.wait_for_trials(job_id, 2)
+    job_id = gate.begin(working, trials=14, done=2, allowed=5)
     frozen = working.workers[0]
     (runner,) = working.runner_pids(job_id)
     fault.strikes()
@@ -174,9 +168,7 @@ def test_a_second_worker_on_a_device_is_refused_on_the_same_host_and_on_another(
         "it is refused: by a locked file on the same host, by the database on another; the first goes on",
         "both second workers ended",
     )
-    job_id = working.request(trials=6, shape=gate.shape)
-    gate.allow(2)
-    working.wait_for_trials(job_id, 1)
+    job_id = gate.begin(working, trials=6, done=1, allowed=2)
     elsewhere = working.folder / "elsewhere"
     elsewhere.mkdir()
     fault.strikes()
@@ -198,9 +190,7 @@ def test_a_job_goes_on_in_a_study_of_its_own_when_the_compiler_has_changed(worki
         "the job goes on in the study of the new environment with its whole budget; the old study keeps its trials",
         "first trial in the new study",
     )
-    job_id = working.request(trials=6, shape=gate.shape)
-    gate.allow(3)
-    working.wait_for_trials(job_id, 3)
+    job_id = gate.begin(working, trials=6, done=3, allowed=3)
     old = working.job(job_id).study_id
     fault.strikes()
     working.workers[0].kill()
@@ -233,9 +223,7 @@ def test_with_the_default_settings_another_worker_takes_over_within_ninety_secon
     )
     fleet.start_worker(**gate.environment, **DEFAULTS)
     fleet.wait_for_device()
-    job_id = fleet.request(trials=6, shape=gate.shape)
-    gate.allow(3)
-    fleet.wait_for_trials(job_id, 3)
+    job_id = gate.begin(fleet, trials=6, done=3, allowed=3)
     fault.strikes()
     fleet.workers[0].kill()
     gate.open()

@@ -203,7 +203,7 @@ def test_two_ranks_have_the_same_choices_by_one_lock(ranks, tmp_path):
 def test_two_ranks_that_start_cold_have_the_choices_of_the_first(gpu, tmp_path, monkeypatch):
     """They begin with different configurations, and their own clocks decide: on two GPUs where there are as many."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    first, second = two_ranks("warm_rank", tmp_path, "neither")
+    first, second = two_ranks("warm_rank", tmp_path, "neither")["neither"]
     assert {name: one for name, one in first.items() if name not in {"before", "reason"}} == {
         name: one for name, one in second.items() if name not in {"before", "reason"}
     }

@@ -96,12 +96,14 @@ def test_modules_that_only_those_of_a_gpu_import_need_one_as_well():
     assert "tuner/four.py" in needing_gpu({**texts, "tuner/by_name.py": texts["tuner/by_name.py"] + "\nimport cupy"})
 
 
+@pytest.mark.in_turn(3)
 def test_a_test_that_failed_while_it_was_recorded_judges_nothing(tmp_path):
     (tmp_path / "test_both.py").write_text("def test_right(): pass\n\ndef test_wrong(): assert False\n")
     record = recorded(tmp_path, 1, [str(tmp_path / "test_both.py")])
     assert [test.rpartition("::")[2] for test in record.seconds] == ["test_right"]
 
 
+@pytest.mark.in_turn(3)
 def test_a_seed_draws_the_same_changes():
     texts = {path: text for path, text in modules().items() if path.startswith("tuner/loop/")}
     first = drawn(texts, 5, 3)

@@ -135,6 +135,7 @@ def test_a_full_pool_refuses_and_says_when_to_come_again(tuned, held_up, monkeyp
     assert second.json()["type"] == "/problems/unavailable"
 
 
+@pytest.mark.in_turn(2)
 def test_a_process_that_was_killed_is_replaced(tuned):
     tuned.post(BATCH, json=BODY)
     (lane,) = [lane for lane in tuned.app.state.pool._lanes if lane._child]

@@ -126,6 +126,7 @@ def test_a_report_on_the_cpu_device_uses_what_the_database_knows(local, run, tmp
     assert "100% writing" in ran.err
 
 
+@pytest.mark.in_turn(2)
 def test_a_kernel_of_the_users_own_has_a_report_of_its_variants(tmp_path):
     environment = os.environ | {"TILEWRIGHT_DATA_DIR": str(tmp_path / "data")}
     environment["TILEWRIGHT_KERNEL_FOLDERS"] = str(Path(__file__).parents[3] / "examples" / "transpose")

@@ -212,6 +212,7 @@ def best_on(models: list[str], rows: list[dict]) -> dict[tuple[int, str], str]:
     }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.usefixtures("computing")
 def test_every_cell_says_what_best_answers(client, page, commit):
     """Near and far shapes, other options, a fitted predictor, a configuration that fell out of its space."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 
-def two_ranks(program: str, *arguments: str | Path) -> list[dict[str, Any]]:
-    """What each rank of that program came to: `locked_rank` or `warm_rank`."""
+def two_ranks(program: str, *arguments: str | Path) -> Any:
+    """What each rank of that program came to: `locked_rank`, or `warm_rank` for each of its words."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, "-m", f"tests.tuner.pytorch.{program}", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}

@@ -72,13 +72,18 @@ class Anew(BaseException):
     """Something is compared: that is all these tests need to know."""
 
 
-def test_anything_that_decides_makes_it_another_decision(slow_linear, monkeypatch):
-    tw.accelerate(model(), X, **QUICK)
+@pytest.fixture
+def decided(slow_linear, monkeypatch):
+    """The model is decided; who compares from now on is stopped."""
 
     def weigh(*_):
         raise Anew
 
+    tw.accelerate(model(), X, **QUICK)
     monkeypatch.setattr(settling, "weigh", weigh)
+
+
+def test_anything_that_decides_makes_it_another_decision(decided):
     tw.accelerate(model(), X, **QUICK)
     for other, sample, named in (
         (model(), X[:5], {}),
@@ -91,30 +96,27 @@ def test_anything_that_decides_makes_it_another_decision(slow_linear, monkeypatc
             tw.accelerate(other, sample, **(QUICK | named))
 
 
-def test_what_was_decided_under_another_precision_is_decided_anew(slow_linear, monkeypatch, kept_folder):
-    tw.accelerate(model(), X, **QUICK)
-    seen, before = decided_anew(monkeypatch), torch.get_float32_matmul_precision()
+def test_what_was_decided_under_another_precision_is_decided_anew(decided, kept_folder):
+    before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        tw.accelerate(model(), X, **QUICK)
+        with pytest.raises(Anew):
+            tw.accelerate(model(), X, **QUICK)
     finally:
         torch.set_float32_matmul_precision(before)
-    assert seen
 
 
-@pytest.mark.in_turn(2)
-def test_what_does_not_hold_any_more_is_decided_anew(slow_linear, monkeypatch, kept_folder):
-    tw.accelerate(model(), X, **QUICK)
+def test_what_does_not_hold_any_more_is_decided_anew(decided, monkeypatch, kept_folder):
     [path] = kept_folder.iterdir()
-    seen, text = decided_anew(monkeypatch), path.read_text()
+    text = path.read_text()
     path.write_text(text.replace('"applied": true', '"applied": false'))
-    tw.accelerate(model(), X, **QUICK)
-    assert seen
-    seen.clear()
+    with pytest.raises(Anew):
+        tw.accelerate(model(), X, **QUICK)
+    path.write_text(text)
     plain = installed.AcceleratedModule.forward
     monkeypatch.setattr(installed.AcceleratedModule, "forward", lambda self, x: plain(self, x) * 1.01)
-    tw.accelerate(model(), X, **QUICK)
-    assert seen  # what was kept computes something else
+    with pytest.raises(Anew):  # what was kept computes something else
+        tw.accelerate(model(), X, **QUICK)
 
 
 def test_that_nothing_is_faster_is_kept_too(monkeypatch):

@@ -1,8 +1,8 @@
 """A rank of a distributed program that calls `tw.warm`; each knows another configuration for its layer.
 
-`torchrun --nproc-per-node 2 -m tests.tuner.pytorch.warm_rank FOLDER SLOW`: on rank 0 SLOW, `pytorch` or `ours`, takes
+`torchrun --nproc-per-node 2 -m tests.tuner.pytorch.warm_rank FOLDER SLOW …`: on rank 0 SLOW, `pytorch` or `ours`, takes
 longer, on rank 1 the other, by a clock for the CPU. With `neither` it is the time of GPUs, one a rank where there are
-as many. Prints what each came to as a list in JSON.
+as many. Prints in JSON, for each SLOW, what the ranks came to.
 """
 
 from __future__ import annotations
@@ -62,17 +62,31 @@ def slow_down(patch: pytest.MonkeyPatch, *, is_pytorch_slow: bool) -> None:
     patch.setattr(TunedCall, "__call__", ours)
 
 
-def main(patch: pytest.MonkeyPatch) -> None:
+def main() -> None:
     """One rank."""
-    folder, slow = sys.argv[1:]
+    folder, *every_slow = sys.argv[1:]
     distributed.init_process_group("gloo")
+    found = {}
+    for slow in every_slow:
+        with pytest.MonkeyPatch.context() as patch:
+            mine = warmed(Path(folder) / slow, slow, patch)
+        every: list[object] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(every, mine)
+        found[slow] = every
+    if distributed.get_rank() == 0:
+        sys.stdout.write(json.dumps(found) + "\n")
+    distributed.destroy_process_group()
+
+
+def warmed(folder: Path, slow: str, patch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What this rank came to, with a runtime of its own."""
     rank, device = distributed.get_rank(), "cpu"
     if slow == "neither":
         device = f"cuda:{rank % torch.cuda.device_count()}"
         torch.cuda.set_device(device)
     else:
         slow_down(patch, is_pytorch_slow=(slow == "pytorch") == (rank == 0))
-    tw.use(knowing(Path(folder) / str(rank), 8 * (1 + rank), 2.0 if rank else 0.5, device))
+    tw.use(knowing(folder / str(rank), 8 * (1 + rank), 2.0 if rank else 0.5, device))
     torch.manual_seed(0)
     x, w, calls = torch.randn(6, 8).to(device), torch.randn(24, 8).to(device), []
 
@@ -83,11 +97,10 @@ def main(patch: pytest.MonkeyPatch) -> None:
 
     alone = tw.linear(x, w)
     before = [one.reason for one in tw.status()]
-    decisions = tw.warm(layer)
+    [decision] = tw.warm(layer)
     found = layer()
     torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-5)
-    [decision] = decisions
-    mine = {
+    return {
         "before": before,
         "is_ours": decision.is_ours,
         "reason": decision.reason,
@@ -95,13 +108,8 @@ def main(patch: pytest.MonkeyPatch) -> None:
         "calls": len(calls),
         "output": hashlib.sha256(found.cpu().numpy().tobytes()).hexdigest(),
     }
-    every: list[object] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(every, mine)
-    if rank == 0:
-        sys.stdout.write(json.dumps(every) + "\n")
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    with torch.inference_mode(mode=False), torch.no_grad(), pytest.MonkeyPatch.context() as patched:
-        main(patched)
+    with torch.inference_mode(mode=False), torch.no_grad():
+        main()

@@ -159,6 +159,7 @@ def test_what_waits_for_a_prediction_keeps_no_other_request_of_its_key_waiting(k
     assert asyncio.run(both()) == (True, 200, 200)
 
 
+@pytest.mark.in_turn(2)
 def test_what_is_answered_without_its_prediction_waits_for_its_turn(keyed, monkeypatch):
     monkeypatch.setattr(turns, "WORKING", 1)
     monkeypatch.setattr(best_answers, "MEANWHILE_AFTER_S", 0.01)

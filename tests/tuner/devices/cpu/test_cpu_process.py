@@ -178,6 +178,7 @@ def test_what_runs_too_long_is_killed_with_all_that_it_started(said):
     until(lambda: not is_running(int(said.read_text())))
 
 
+@pytest.mark.in_turn(2)
 def test_an_endless_compiler_of_a_killed_tuner_ends_too(said):
     tuner = subprocess.Popen([sys.executable, "-c", ORPHAN, str(said)])
     until(lambda: said.exists() and said.read_text().endswith("\n"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from sampling import EXHAUSTIVE
 from tilewright.kernels.catalogue import catalogue
 from tilewright.kernels.errors import InvalidProblemError
 from tilewright.kernels.family import Family
+from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problem import Limits, Problem
 from tilewright.kernels.space import Configuration
 from tilewright.tuner.compile.compilation import Compilation
@@ -80,35 +83,37 @@ def of_batch(batch: int, dtype: str = "float32", options: dict[str, bool] | None
     return gemm.with_size_at_launch(problem, "batch").with_size("batch", batch)
 
 
+def verified(kernel: Kernel, problems: Iterable[Problem], configuration: Configuration) -> int:
+    """The number of programs with which the configuration is right for the problems, each with inputs of its own."""
+    device, paths = CpuDevice(), set()
+    for seed, problem in enumerate(problems, 1):
+        with closing(device.bench(kernel, problem, seed=seed)) as bench:
+            program = bench.compile(configuration)
+            assert bench.verify(program).is_right
+        paths.add(program.path)
+    return len(paths)
+
+
+def compile_once(kernel: Kernel, problems: Iterable[Problem], configuration: Configuration) -> None:
+    """What all of the problems compile, for Hopper."""
+    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
+    assert compile_now(work).cubin
+
+
 @pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("kernel", "variant", "dtype"), ON_CPU)
 def test_one_program_is_right_at_every_number_of_rows(kernel: str, variant: str, dtype: str) -> None:
-    device, declared, programs = CpuDevice(), catalogue().get(kernel), set()
-    for m in (1, 65, 130):
-        bench = device.bench(declared, posed(kernel, m, dtype), seed=m)
-        try:
-            program = bench.compile(declared.variant(variant).space().default())
-            programs.add(program.path)
-            assert bench.verify(program).is_right
-        finally:
-            bench.close()
-    assert len(programs) == 1
+    declared, problems = catalogue().get(kernel), [posed(kernel, m, dtype) for m in (1, 65, 130)]
+    assert verified(declared, problems, declared.variant(variant).space().default()) == 1
 
 
 @pytest.mark.in_turn(3)
 @pytest.mark.parametrize("options", [{}, {"trans_a": True, "beta_zero": False}], ids=["plain", "turned"])
 @pytest.mark.parametrize(("variant", "dtype"), [("naive", "float32"), ("tiled", "bfloat16"), ("wpt", "float32")])
 def test_one_program_is_right_at_every_batch(variant: str, dtype: str, options: dict[str, bool]) -> None:
-    device, gemm, programs = CpuDevice(), catalogue().get("gemm"), set()
-    for batch, places in ((1, {}), (5, {}), (3, {"ldc": 64, "stride_c": 20})):  # at last rows of C that take turns
-        bench = device.bench(gemm, of_batch(batch, dtype, options, **places), seed=batch)
-        try:
-            program = bench.compile(gemm.variant(variant).space().default())
-            programs.add(program.path)
-            assert bench.verify(program).is_right
-        finally:
-            bench.close()
-    assert len(programs) == 2  # where C lies is compiled in
+    gemm, turned = catalogue().get("gemm"), {"ldc": 64, "stride_c": 20}  # rows of C that take turns
+    problems = [of_batch(batch, dtype, options, **places) for batch, places in ((1, {}), (5, {}), (3, turned))]
+    assert verified(gemm, problems, gemm.variant(variant).space().default()) == 2  # where C lies is compiled in
 
 
 @pytest.mark.in_turn(2)
@@ -135,20 +140,13 @@ def test_split_rows_count_in_one_workspace_whatever_their_number(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("values", [{}, {"COLUMN_THREADS": 8, "SLICES": 16, "UNROLL": 2, "SPLIT": 4}])
 def test_transposed_rows_of_any_length_are_read_by_vectors_or_one_by_one(dtype: str, values: dict[str, int]) -> None:
-    device, gemv, programs = CpuDevice(), catalogue().get("gemv"), set()
-    columns, options = gemv.variant("columns"), {"trans_a": True}
-    values = dict(columns.space().default().values) | {"VECTOR_WIDTH": 8 if dtype == "bfloat16" else 4} | values
-    for m in (1, 65, 128):  # the length of a stored row
-        problem = posed("gemv", m, dtype, **options)
-        bench = device.bench(gemv, problem, seed=m)
-        try:
-            program = bench.compile(Configuration.of("columns", values))
-            programs.add(program.path)
-            assert bench.verify(program).is_right
-        finally:
-            bench.close()
+    gemv = catalogue().get("gemv")
+    default = dict(gemv.variant("columns").space().default().values)
+    values = default | {"VECTOR_WIDTH": 8 if dtype == "bfloat16" else 4} | values
+    problems = [posed("gemv", m, dtype, trans_a=True) for m in (1, 65, 128)]  # the length of a stored row
+    assert verified(gemv, problems, Configuration.of("columns", values)) == 1
+    for problem in problems:
         assert [one.name for one in gemv.usable_variants(problem, HOPPER)] == ["naive", "columns"]
-    assert len(programs) == 1
 
 
 def quantised(m: int, weights: str = "int8", group: str = "128") -> Problem:
@@ -162,17 +160,10 @@ def quantised(m: int, weights: str = "int8", group: str = "128") -> Problem:
 @pytest.mark.parametrize(("weights", "group"), [("int8", "128"), ("int4", "row"), ("int4_zeros", "128")])
 @pytest.mark.parametrize("columns", [1, 4])
 def test_quantised_weights_meet_any_number_of_rows(weights: str, group: str, columns: int) -> None:
-    device, kernel, programs = CpuDevice(), catalogue().get("linear_quantized"), set()
+    kernel = catalogue().get("linear_quantized")
     values = dict(kernel.variant("rows").space().default().values) | {"COLUMNS": columns}
-    for m in (1, 7, 64):
-        bench = device.bench(kernel, quantised(m, weights, group), seed=m)
-        try:
-            program = bench.compile(Configuration.of("rows", values))
-            programs.add(program.path)
-            assert bench.verify(program).is_right
-        finally:
-            bench.close()
-    assert len(programs) == 1
+    problems = [quantised(m, weights, group) for m in (1, 7, 64)]
+    assert verified(kernel, problems, Configuration.of("rows", values)) == 1
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
@@ -182,8 +173,7 @@ def test_tensor_cores_take_sixteen_rows_a_block(weights: str) -> None:
     kernel = catalogue().get("linear_quantized")
     configuration = kernel.variant("tensor").space().default()
     problems = [quantised(m, weights) for m in (1, 16, 17, 64)]
-    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
-    assert compile_now(work).cubin
+    compile_once(kernel, problems, configuration)
     launches = [kernel.variant("tensor").launch(configuration.values, problem) for problem in problems]
     assert [launch.grid[1] for launch in launches] == [1, 1, 2, 4]
     assert len({launch.shared_bytes for launch in launches}) == 1
@@ -197,8 +187,7 @@ def test_blocks_that_stream_weights_take_a_part_of_sixty_four_rows(divide: int, 
     streamed, problems = kernel.variant("streamed"), [quantised(m, "int4") for m in (1, 16, 17, 64)]
     values = dict(streamed.space().default().values) | {"WARPS_K": 1, "WARPS_N": 4, "DIVIDE": divide}
     configuration = Configuration.of("streamed", values)
-    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
-    assert compile_now(work).cubin
+    compile_once(kernel, problems, configuration)
     launches = [streamed.launch(configuration.values, problem) for problem in problems]
     assert [launch.grid[1] for launch in launches] == blocks
     assert len({launch.shared_bytes for launch in launches}) == 1
@@ -226,8 +215,7 @@ def test_blocks_have_room_for_sixty_four_rows_or_take_sixteen_each(
     smallest = kernel.with_size_at_launch(kernel.problem(shape, "bfloat16", {"weights": weights}), "m")
     problems, declared = [smallest.with_size("m", m) for m in (1, 16, 17, 64)], kernel.variant(variant)
     (configuration,) = kernel.space(smallest, HOPPER, only=[variant]).defaults()
-    (work,) = {Compilation.of(kernel, problem, configuration, "sm_90", "nvrtc") for problem in problems}
-    assert compile_now(work).cubin
+    compile_once(kernel, problems, configuration)
     launches = [declared.launch(configuration.values, problem) for problem in problems]
     assert [launch.grid[1] for launch in launches] == blocks
     assert len({launch.shared_bytes for launch in launches}) == 1
@@ -261,16 +249,8 @@ def of_images(batch: int, sizes: dict[str, int], options: dict[str, bool | str],
 def test_one_program_is_right_for_every_number_of_images(
     variant: str, sizes: dict[str, int], options: dict[str, bool | str]
 ) -> None:
-    device, conv2d, programs = CpuDevice(), catalogue().get("conv2d"), set()
-    for batch in (1, 3, 10):
-        bench = device.bench(conv2d, of_images(batch, sizes, options), seed=batch)
-        try:
-            program = bench.compile(conv2d.variant(variant).space().default())
-            programs.add(program.path)
-            assert bench.verify(program).is_right
-        finally:
-            bench.close()
-    assert len(programs) == 1
+    conv2d, problems = catalogue().get("conv2d"), [of_images(batch, sizes, options) for batch in (1, 3, 10)]
+    assert verified(conv2d, problems, conv2d.variant(variant).space().default()) == 1
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
@@ -282,8 +262,7 @@ def test_all_numbers_of_images_are_one_compilation(variant: str, layout: str) ->
     options |= {"accuracy": "tf32"} if variant == "tensor1xtf32" else {}
     configuration = conv2d.variant(variant).space().default()
     problems = [of_images(batch, {}, options) for batch in (1, 64, 256)]
-    (work,) = {Compilation.of(conv2d, problem, configuration, "sm_90", "nvrtc") for problem in problems}
-    assert compile_now(work).cubin
+    compile_once(conv2d, problems, configuration)
     assert all(conv2d.variant(variant).admits(problem, HOPPER) for problem in problems)
 
 
@@ -294,8 +273,7 @@ def test_all_batches_are_one_compilation(dtype: str, variant: str) -> None:
     gemm = catalogue().get("gemm")
     configuration = gemm.variant(variant).space().default()
     assert gemm.variant(variant).takes_size(of_batch(2, dtype))
-    (work,) = {Compilation.of(gemm, of_batch(n, dtype), configuration, "sm_90", "nvrtc") for n in (1, 2, 300)}
-    assert compile_now(work).cubin
+    compile_once(gemm, [of_batch(n, dtype) for n in (1, 2, 300)], configuration)
 
 
 def test_a_batch_beyond_the_grid_is_not_admitted() -> None:
@@ -315,12 +293,7 @@ def test_all_sizes_are_one_compilation(kernel: str, dtype: str, variant: str, op
         pytest.skip("linear has no such variant")
     declared = catalogue().get(kernel)
     configuration = declared.variant(variant).space().default()
-    works = {
-        Compilation.of(declared, posed(kernel, m, dtype, **options), configuration, "sm_90", "nvrtc")
-        for m in (1, 300, 8192)
-    }
-    (work,) = works
-    assert compile_now(work).cubin
+    compile_once(declared, [posed(kernel, m, dtype, **options) for m in (1, 300, 8192)], configuration)
 
 
 def test_what_every_size_takes_of_the_workspace_begins_with_the_same_counters() -> None:
