@@ -137,12 +137,12 @@ class Kernel(DeclaredKernel):
         return InvalidProblemError(f"shape.{axis}", reason, ",".join(f"{name}={size}" for name, size in shape.items()))
 
     def estimated_flops(self, problem: Problem) -> int:
-        """What `flops` counts; where it does not, one operation for each byte of the arguments."""
+        """The operations that `flops` counts; where it does not count, one for each byte of the arguments."""
         flops = self.flops(problem)
         return self.memory_bytes(problem) if flops is None else flops
 
     def estimated_bytes(self, problem: Problem) -> int:
-        """What `bytes_moved` counts; where it does not, the bytes of the arguments."""
+        """The bytes that `bytes_moved` counts; where it does not count, those of the arguments."""
         bytes_moved = self.bytes_moved(problem)
         return self.memory_bytes(problem) if bytes_moved is None else bytes_moved
 
@@ -165,10 +165,10 @@ class Kernel(DeclaredKernel):
         return next(by_variant[v.name] for v in self.variants_from_default if v.name in by_variant)
 
     def first_configurations(self, space: SearchSpace) -> list[Configuration]:
-        """Where a search begins: the default, then the variants' own starts, the last declared first.
+        """Configurations that a search tries first: the default, then variants' own starts, the last declared first.
 
-        Fast variants are declared last. Of simple ones `Variant.starts_search` is false: they compile first, so that a
-        device would run them while it waits for those.
+        Fast variants are declared last. Simple ones have a false `Variant.starts_search` and are left out: they compile
+        first, and a device would time them while it waits for the fast ones.
         """
         if not len(space):
             return []

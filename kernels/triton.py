@@ -77,14 +77,14 @@ def next_power_of_2(number: int) -> int:
 
 @dataclass(frozen=True)
 class GivenArray:
-    """What a function under `triton.heuristics` may ask of an array that a launch is given."""
+    """An array of a launch, with the attributes that a function under `triton.heuristics` may read."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     @property
     def ndim(self) -> int:
-        """Its axes."""
+        """The number of axes."""
         return len(self.shape)
 
     def size(self, axis: int | None = None) -> tuple[int, ...] | int:
@@ -96,12 +96,12 @@ class GivenArray:
         return self.strides if axis is None else self.strides[axis]
 
     def numel(self) -> int:
-        """Its elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def given(arguments: Sequence[Argument], problem: Problem, others: Mapping[str, object]) -> dict[str, Any]:
-    """What `triton.heuristics` hands its functions: arguments and constexprs by name."""
+    """The arguments and constexprs by name, as `triton.heuristics` hands them to its functions."""
     named: dict[str, Any] = dict(others)
     for argument in arguments:
         if isinstance(argument, Tensor):
@@ -205,7 +205,7 @@ def _type_of(argument: Argument, problem: Problem) -> str:
 def flaws(
     entry: str, variant: Variant, source: str, arguments: Sequence[Argument], defined: Mapping[str, str]
 ) -> Iterator[str]:
-    """What is wrong with a Triton variant's source beside its declaration; `defined` is what the example defines."""
+    """Every fault of a Triton variant's source beside its declaration; `defined` is what the example defines."""
     try:
         function = function_of(source, entry)
     except SyntaxError as error:

@@ -232,7 +232,7 @@ class Variant:
         }
 
     def space(self) -> VariantSpace:
-        """Its parameters and constraints; the device's own limits come first."""
+        """The variant's parameters and constraints; the device's own limits come first."""
         return self._own_space
 
     def space_at_launch(self) -> VariantSpace:

@@ -91,7 +91,7 @@ def _shares(
 
 
 def _largest_around(v: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each key and column the largest magnitude among its neighbours."""
+    """The largest magnitude among the neighbours of each key, column by column."""
     keys, depth = v.shape
     chunks = -(-keys // _NEIGHBOURS)
     padded = np.zeros((chunks * _NEIGHBOURS, depth))

@@ -47,7 +47,7 @@ def kv_heads(p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there are tiles of queries."""
+    """A launch of BLOCKS blocks, or of one for each tile of queries where there are fewer tiles."""
     items = tiles(p.shape["queries"], c.MULTIPLIERS * WARPGROUP_QUERIES) * p.shape["batch"] * p.shape["heads"]
     blocks = min(c.BLOCKS, items)
     shared = queries_bytes(c, p) + stages(c, p) * stage_bytes(c, p) + ALIGNMENT

@@ -28,7 +28,7 @@ def is_depthwise(p: Problem) -> bool:
 
 
 def elements(p: Problem) -> int:
-    """Elements of Y."""
+    """The number of elements of Y."""
     return p.shape["batch"] * math.prod(out_extents(p)) * out_channels(p)
 
 

@@ -60,7 +60,7 @@ def line_tiles(p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there are tiles for."""
+    """A launch of BLOCKS blocks, or of one for each tile of Y where there are fewer tiles."""
     count = line_tiles(p) * ceil_div(p.shape["filters"], c.TILE_N)
     return Launch((min(c.BLOCKS, count), 1, 1), (THREADS, 1, 1), RING_BYTES + ALIGNMENT, overlaps=True)
 

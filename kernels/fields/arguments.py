@@ -104,7 +104,7 @@ class Tensor:
         return self.role != "output" and self.read_when(problem)
 
     def dtype_for(self, problem: Problem) -> str:
-        """Its own dtype, or else the problem's."""
+        """The tensor's own dtype, or else the problem's."""
         return self.dtype(problem) if callable(self.dtype) else self.dtype or problem.dtype
 
     def texels(self, problem: Problem) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class Scalar:
     other: Callable[[Problem], float] | None = None
 
     def dtype_for(self, problem: Problem) -> str:
-        """Its own dtype, or else that of the problem's sums."""
+        """The scalar's own dtype, or else that of the problem's sums."""
         return self.dtype or problem.sum_dtype
 
     def number(self, problem: Problem) -> float:

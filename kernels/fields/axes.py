@@ -38,7 +38,7 @@ class OptionalAxis:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of a tensor lie: its shape, and elements from an index of each axis to the next.
+    """The shape of a tensor in memory, and along each axis the elements from one index to the next.
 
     A stride of 0 is an axis along which all share the same elements.
     """
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def dense(cls, shape: tuple[int, ...]) -> Layout:
-        """Row-major, without gaps."""
+        """The row-major layout of that shape, without gaps."""
         return cls(shape, tuple(math.prod(int(n) for n in shape[i + 1 :]) for i in range(len(shape))))
 
     @cached_property

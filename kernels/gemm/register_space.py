@@ -108,7 +108,7 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
+    """Bytes of the number of the block that comes last, padded to where the rest may start; 0 without a workspace."""
     return VECTOR_BYTES if parts(c, p) > 1 else 0
 
 
@@ -154,7 +154,7 @@ def copies(c: Values, p: Problem) -> tuple[int, int]:
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes, by estimate: sums, shares of two k, and what it holds of the next step."""
+    """An estimate of a thread's registers: sums, shares of two k, and what it holds of the next step."""
     numbers = c.WPT_M * c.WPT_N + 2 * (c.WPT_M + c.WPT_N)
     return numbers * p.item_bytes // 4 + 4 * copies(c, p)[1] + OTHER_REGISTERS
 
@@ -165,7 +165,7 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def holding_is_possible(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether something is turned, and lines divide into quads, where it is to travel through registers by quads."""
+    """Whether an operand is turned and its lines divide into quads, or nothing travels through registers by quads."""
     quad = VECTOR_BYTES // p.item_bytes
     along_k = [divisor for divisor, is_turned in zip(row_divisors(p), turned(p), strict=False) if is_turned]
     return not c.HELD or (bool(along_k) and all(divisor % quad == 0 for divisor in along_k))

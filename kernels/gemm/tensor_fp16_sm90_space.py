@@ -188,7 +188,7 @@ def operands(p: Problem) -> tuple[Operand, Operand]:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there is work for."""
+    """A launch of one block for each multiprocessor, or for each piece of work where these are fewer."""
     return Launch((blocks(c, p), 1, 1), (128 * (MULTIPLIERS + 1), 1, 1), shared_bytes(c, p), overlaps=True)
 
 

@@ -81,7 +81,7 @@ def shared_bytes(c: Values, _p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
+    """Bytes of the number of the block that comes last, padded to where the rest may start; 0 without a workspace."""
     return 128 if parts(c, p) > 1 else 0
 
 
@@ -117,7 +117,7 @@ def copies(c: Values, p: Problem) -> int:
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes at least, by estimate: sums, the terms of one product or two, and what copies need."""
+    """An estimate of the registers a thread needs: sums, the terms of one product or two, and what copies need."""
     terms = (c.WARP_M + c.WARP_N) * c.MMA_K // 32 * (1 + c.AHEAD)
     return 2 * (sums(c) + terms) + copies(c, p) + OTHER_REGISTERS
 

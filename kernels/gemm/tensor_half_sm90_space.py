@@ -137,7 +137,7 @@ def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """A and B by steps, of which each block of a cluster loads a share; C by what a warp stores."""
+    """Maps of A and B, whose steps the blocks of a cluster load in shares, and of C, which a warp stores by pieces."""
     lines_a = (STEP_K if p.options["trans_a"] else c.TILE_M) // c.CLUSTER_N
     lines_b = (c.TILE_N if p.options["trans_b"] else STEP_K) // c.CLUSTER_M
     return (

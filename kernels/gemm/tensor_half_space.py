@@ -85,7 +85,7 @@ def copies(c: Values, p: Problem) -> int:
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes at least, by estimate: sums, the terms of one product or two, and what copies need."""
+    """An estimate of the registers a thread needs: sums, the terms of one product or two, and what copies need."""
     terms = (c.WARP_M + c.WARP_N) // 4 * (1 + c.AHEAD)
     is_by_element = any(copied_at_once(matrix, line, p) == 1 for matrix, line in lines(p))
     return sums(c) + terms + copies(c, p) * (2 if is_by_element else 1) + OTHER_REGISTERS

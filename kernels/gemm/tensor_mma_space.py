@@ -101,7 +101,7 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, _p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, and a barrier of sums, up to where the rest may start."""
+    """Bytes of the last block's number and of a barrier of sums, padded to where the rest may start; 0 without them."""
     return 128 if cluster(c) < c.SPLIT_K or pushes(c) else 0
 
 

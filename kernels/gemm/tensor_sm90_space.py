@@ -75,7 +75,7 @@ def in_memory(p: Problem, operand: str) -> InMemory:
 
 
 def tensor_maps(c: Values, _p: Problem) -> tuple[TensorMap, ...]:
-    """The operand in shared memory by steps, of which each block of a cluster loads a share of the lines."""
+    """The map of the operand in shared memory: a block of a cluster loads its share of a step's lines at once."""
     return (TensorMap("A" if c.SHARED_A else "B", (1, c.TILE_S // cluster(c), STEP_K)),)
 
 
@@ -114,7 +114,7 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def marks_bytes(c: Values, p: Problem) -> int:
-    """With three products two words, and twice two bits for each tile of a block's round (wgmma/marks.cuh)."""
+    """Bytes of marks (wgmma/marks.cuh): two words, and twice two bits a tile of a block's round; 0 with one product."""
     if c.PRODUCTS == 1:
         return 0
     most = (
@@ -126,13 +126,13 @@ def marks_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Three barriers a stage and two more; who is the last to arrive, of each warpgroup, where k is split; marks."""
+    """Three barriers a stage and two more; each warpgroup's word of the last block, where k is split; marks."""
     last = 8 if c.SPLIT_K > 1 else 0
     return ceil_div(8 * (3 * c.STAGES + 2) + last + marks_bytes(c, p), 16) * 16
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """Where k is split, a counter for each tile and warpgroup, and room for the sums of two tiles for each block."""
+    """Bytes of a counter for each tile and warpgroup, and of two tiles' sums for each block; 0 where k is not split."""
     if c.SPLIT_K == 1:
         return 0
     counters = all_tiles(c, p) * c.CONSUMERS
@@ -140,7 +140,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there is work for."""
+    """A launch of one block for each multiprocessor, or for each piece of work where these are fewer."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 

@@ -59,7 +59,7 @@ def teams(c: Values) -> int:
 
 
 def stride(c: Values, p: Problem) -> int:
-    """From a row of a team to its next: rows that start at the same place within a vector, and no other team's."""
+    """Rows from one of a team's to its next, which starts at the same place within a vector and is no other team's."""
     aligned = min(c.VECTOR_WIDTH, LOAD_BYTES // p.item_bytes)
     period = aligned // math.gcd(p.shape["n"], aligned)
     return max(teams(c), period) if c.ROWS > 1 else teams(c)
@@ -82,7 +82,7 @@ def split_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def split_workspace_bytes(c: Values, p: Problem) -> int:
-    """For the rows of every block."""
+    """Bytes of the workspace for the rows of every block; 0 where SPLIT is 1."""
     return workspace_bytes(c, p, row_blocks(c, p), c.ROWS) if c.SPLIT > 1 else 0
 
 
@@ -190,7 +190,7 @@ def columns_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def columns_workspace_bytes(c: Values, p: Problem) -> int:
-    """For the outputs of every block."""
+    """Bytes of the workspace for the outputs of every block; 0 where SPLIT is 1."""
     return workspace_bytes(c, p, column_blocks(c, p), c.COLUMN_THREADS * c.VECTOR_WIDTH)
 
 

@@ -133,7 +133,7 @@ def _sigmoid_steepest(low: Numbers, high: Numbers) -> Numbers:
 
 
 def _tanh_steepest(low: Numbers, high: Numbers) -> Numbers:
-    """As tanh z = 2 sigmoid(2 z) - 1, four times sigmoid's slope at twice the place."""
+    """The steepest slope of tanh z = 2 sigmoid(2 z) - 1: four times sigmoid's at twice the place."""
     return 4.0 * _sigmoid_steepest(2.0 * low, 2.0 * high)
 
 
@@ -168,7 +168,7 @@ def _erfc(x: Numbers) -> Numbers:
 
 @cache
 def _erfc_table() -> tuple[Numbers, Numbers]:
-    """Its values and negative slopes at every 1/4096 from where it is 2 to where it is 0."""
+    """The values of erfc and its negative slopes at every 1/4096 from where it is 2 to where it is 0."""
     places = np.arange(_LEAST * _PLACES, _MOST * _PLACES + 1) / _PLACES
     values = np.fromiter(map(math.erfc, places.tolist()), np.float64, len(places))
     return values, 2.0 / math.sqrt(math.pi) * np.exp(-np.square(places))
@@ -189,7 +189,7 @@ def _silu(z: Numbers) -> Numbers:
 
 
 def _silu_steepest(_low: Numbers, high: Numbers) -> Numbers:
-    """With s = sigmoid, |s + t s (1 - s)| <= s + |t| s (1 - s), which rises up to t = 2.4, then falls to 1."""
+    """A bound on silu's slope with s = sigmoid: s + |t| s (1 - s), which rises up to t = 2.4, then falls to 1."""
     at = np.minimum(high, 2.399357280515468)  # where t tanh(t / 2) = 2
     return _sigmoid(at) + np.abs(at) * _sigmoid_steepest(at, at)
 

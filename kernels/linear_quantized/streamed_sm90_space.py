@@ -125,7 +125,7 @@ def blocks_run_at_once(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """As many warpgroups a multiprocessor as registers admit: for many rows of W side by side, else sharing k."""
+    """Values to start from: as many warpgroups as registers admit, with rows of W of their own, or sharing k."""
     is_narrow, tiles = columns(p) < MOST_COLUMNS, ceil_div(p.shape["n"], BLOCK_ROWS)
     if tiles > d.multiprocessors:
         return {"BLOCKS": 2, "PARTS": min(2, steps(p))} if is_narrow else {"RESIDENT": 2}
