@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def adopt_orphans() -> None:
-    """From now on descendants of this process that lose their parent become its children; no Linux: nothing changes."""
+    """Makes orphaned descendants children of this process from now on; on other systems than Linux nothing changes."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

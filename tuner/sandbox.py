@@ -105,7 +105,7 @@ def _bwrap() -> tuple[str, ...]:
 
 @functools.cache
 def _own_folders() -> tuple[Path, ...]:
-    """Where Python and this package lie, and kernels of the user's own."""
+    """The folders of Python, of this package, and of the user's own kernels."""
     package = Path(__file__).resolve().parent.parent
     kernels = folders_of(os.environ.get("TILEWRIGHT_KERNEL_FOLDERS", ""))
     python = Path(sys.executable).resolve().parent.parent

@@ -257,7 +257,7 @@ def with_answers(record: Mapping[str, Any], files: Path, folder_of: Folder) -> d
 
 
 def _results(folder: Path) -> list[np.ndarray[Any, Any] | None]:
-    """What the kernel's only configuration leaves in each of its arguments; None of one that it does not write."""
+    """The contents of each argument after a run of the kernel's only configuration; None for one not written."""
     kernel, device = own_kernel(folder), CpuDevice()
     problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
     try:

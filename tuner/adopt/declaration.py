@@ -186,7 +186,7 @@ class Declaration:
         return self.is_for_any_size and not self._posed
 
     def _fault(self) -> str:
-        """Which sizes are admitted; "" where all are."""
+        """The declaration's fault, which names the sizes that are admitted; "" where all are."""
         if self._is_for_all:
             return ""
         sizes: dict[str, tuple[int, ...]] = {}
@@ -242,11 +242,11 @@ class Declaration:
         return macro_of(name, values)
 
     def _of_layout(self, _argument: Record) -> str:
-        """What else a tensor says: nothing, where it is dense."""
+        """What a tensor's declaration says beyond its name, shape and role: nothing for a dense one."""
         return ""
 
     def _of_variant(self) -> list[str]:
-        """What else the variant says."""
+        """The variant's further lines in the declaration: none for Kernel Tuner's."""
         return []
 
     @property

@@ -109,7 +109,7 @@ def _arguments(call: Node, names: list[str], text: str) -> list[int]:
 
 
 def _constants(host: Node, names: list[str], record: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """What fills constant memory by its name; and the values of parameters with which something unknown does."""
+    """Texts that fill constant symbols; and, by parameter, values with which the host computes another filling."""
     filled: dict[str, str] = {}
     excluded: dict[str, list[int]] = {}
     for call in descendants(host):

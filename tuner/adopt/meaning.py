@@ -43,7 +43,7 @@ class Meaning:
 
     @property
     def notes(self) -> list[str]:
-        """What the kernel's user should know of it."""
+        """Notes for the kernel's user: parameters that change the result, and those of which that was not found out."""
         notes = []
         if self.changing:
             notes.append(f"{', '.join(self.changing)}: changes the result, so it is an axis of the problem now")
@@ -69,7 +69,7 @@ def candidates(record: Mapping[str, Any]) -> list[str]:
 
 
 def meaning(kernel: Kernel, names: Sequence[str], limit_s: float = LIMIT_S) -> Meaning:
-    """What a few blocks compute on the CPU: each parameter's default, first and last value, compared in pairs."""
+    """Which parameters change what a few blocks compute on the CPU: default, first and last value, in pairs."""
     if not names:
         return Meaning()
     if limit_s <= 0:

@@ -33,7 +33,7 @@ def macro_of(name: str, values: Sequence[Any]) -> str:
 
 
 def origin_of(record: Mapping[str, Any]) -> str:
-    """Where the kernel is taken over from, in words."""
+    """The origin of the kernel, in words: "a script of Kernel Tuner's" unless the record has another."""
     return str(record.get("origin", "a script of Kernel Tuner's"))
 
 
@@ -95,7 +95,7 @@ def _filled(text: str, symbol: str, values: str) -> str:
 
 
 def _front(record: Mapping[str, Any], body: str) -> str:
-    """What stands before the source, so that it finds what Kernel Tuner gives it."""
+    """The lines ahead of the source, which define what Kernel Tuner would give it."""
     names = record["parameters"]
     lines = [f"// Taken over from {origin_of(record)}; its parameters: {', '.join(names) or 'none'}."]
     own = {"kernel_tuner": "1"} | {f"grid_size_{axis}": f"gridDim.{axis}" for axis in "xyz"}
@@ -221,7 +221,7 @@ _OF_BLOCKS = r"[\s()+*]*(?:(?:blockIdx|gridDim)\.[xyz][\s()+*]*)+"
 
 
 def _axes_of_blocks(name: str, body: str) -> str:
-    """Those of the blocks in the index of the only assignment to the array; "" where the index has anything else."""
+    """The axes of blockIdx that alone index the array's only assignment; "" where anything else does."""
     indices = re.findall(rf"\b{name}\s*\[([^\[\]]*)\]\s*=(?!=)", body)
     if len(indices) != 1 or not re.fullmatch(_OF_BLOCKS, indices[0]):
         return ""
@@ -234,7 +234,7 @@ def _name_of(part: str) -> str:
 
 
 def _body_of(text: str, entry: str, kind: str = "__global__") -> str:
-    """What stands between the braces of the function."""
+    """The text between the braces of the function; "" where the function is not found."""
     start = re.search(rf"{kind}[^;{{}}]*?\b{re.escape(entry)}\s*\([^{{;]*\{{", text)
     if start is None:
         return ""

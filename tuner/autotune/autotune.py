@@ -37,7 +37,7 @@ class ChosenFunction:
         self._chosen: dict[tuple[Any, ...], Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """As the autotuner has it: `fn`, `configs`, `keys`, `warmup` and whatever else is asked for."""
+        """The autotuner's own attribute: `fn`, `configs`, `keys`, `warmup` or any other."""
         return getattr(self.__dict__["tuner"], name)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:

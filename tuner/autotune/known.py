@@ -43,7 +43,7 @@ class KnownConfigs:
         return {**dict(zip(self._tuner.arg_names, args, strict=False)), **kwargs}
 
     def search(self, named: Mapping[str, Any]) -> str | None:
-        """What a search for this call depends on: function, configurations, key, device model, Triton's version.
+        """The key of a search for this call: function, configurations, key, device model and Triton's version, as text.
 
         None where a part of it is not known.
         """
@@ -72,7 +72,7 @@ class KnownConfigs:
         return (*(named.get(name) for name in self._tuner.keys), *kinds)
 
     def config(self, named: Mapping[str, Any], *, otherwise: str) -> Any:
-        """What is known of the problem, in Triton's words; None for calls that no declared kernel describes.
+        """The configuration known for the problem, as Triton's Config; None for calls that no kernel describes.
 
         `otherwise`: what the call is launched with then, for the warning.
         """
@@ -168,7 +168,7 @@ WORDS = {"True", "False", "None"}
 def launched(
     tuner: Any, config: Any, named: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """What the launch with that configuration returns; its hook runs ahead, as Triton has it."""
+    """The result of a launch with that configuration, ahead of which its hook runs, as in Triton."""
     if config.pre_hook is not None:
         config.pre_hook({**named, **config.all_kwargs()})
     return tuner.fn.run(*args, **kwargs, **config.all_kwargs())

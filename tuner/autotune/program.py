@@ -18,7 +18,7 @@ SEARCH = "what triton.autotune finds"
 
 
 def start() -> None:
-    """From now on, in this process. Where a call's configuration is known, nothing is tuned for it."""
+    """Watches Triton's autotuner from now on, in this process: calls whose configuration is known start no search."""
     from triton.runtime.autotuner import Autotuner  # noqa: PLC0415 - the program has just imported Triton
 
     search, decorate = Autotuner.run, Autotuner.__init__
@@ -64,7 +64,7 @@ def _imported() -> None:
 
 
 def _state(tuner: Any) -> Any:
-    """What is known of the autotuner's calls, and what was chosen for them."""
+    """The autotuner's KnownConfigs, and the configurations chosen for its calls so far."""
     if "tilewright" not in tuner.__dict__:
         with _without_collections():
             module = importlib.import_module(f"{__package__}.known")

@@ -49,7 +49,7 @@ class CaptureError(TunerError):
 
 @dataclass(frozen=True)
 class Capture:
-    """What a program launched, by time; `launches` are rows as the document has them."""
+    """A program's launches, the longest first; `launches` are rows as the document has them."""
 
     folder: Path
     program: list[str]
@@ -57,7 +57,7 @@ class Capture:
 
     @classmethod
     def load(cls, folder: Path) -> Capture:
-        """Raises CaptureError."""
+        """The capture in that folder; raises CaptureError."""
         try:
             document = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -107,7 +107,7 @@ def _template(entry: str, source: str) -> list[tuple[Any, ...]]:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between the commas that are in no brackets."""
+    """The parts of the text between its commas; those within brackets do not count."""
     parts, depth = [""], 0
     for character in text:
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)

@@ -59,7 +59,7 @@ def own_headers() -> dict[str, str]:
 
 
 def remedy(source: str, log: str) -> str:
-    """What to do where such a header made the compilation fail, as a line ahead of the log; "" where none did."""
+    """A line for ahead of the log that says what to do where such a header made compiling fail; "" where none did."""
     included = _INCLUDE.search(source)
     if included and not folders() and _MISSING.search(log):
         return (

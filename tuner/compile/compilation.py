@@ -182,7 +182,7 @@ def read_resources(log: str, entry: str) -> Resources:
 
 
 def triton_version() -> str:
-    """For instance "3.9.0", without importing it; raises NoCompilerError where Triton is not installed."""
+    """Triton's version, such as "3.9.0", without importing it; raises NoCompilerError where it is not installed."""
     try:
         return version("triton")
     except PackageNotFoundError:
@@ -191,7 +191,7 @@ def triton_version() -> str:
 
 @cache
 def compiler_version(compiler: Compiler) -> str:
-    """For instance "13.0.88"; raises NoCompilerError where the compiler is not on this machine."""
+    """The compiler's version, such as "13.0.88"; raises NoCompilerError where the compiler is not on this machine."""
     if compiler == "nvrtc":
         return nvrtc.version()
     if compiler == "triton":

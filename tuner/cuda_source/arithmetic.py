@@ -42,7 +42,7 @@ class Names:
         self._depth = 0
 
     def define(self, name: str, text: str | None, condition: str | None) -> None:
-        """From here on the name stands for the text where the condition holds; None: for nothing."""
+        """Notes that from here on the name stands for the text where the condition holds; None: for nothing."""
         if name in self._parameters:
             return
         before = self._defined.setdefault(name, [])

@@ -32,7 +32,7 @@ class Extents:
 
     @cached_property
     def axes(self) -> list[str]:
-        """Which of x, y and z the kernel asks for."""
+        """The axes among x, y and z that the kernel asks for; x where it asks for none."""
         return sorted(set(_BUILT_IN.findall(text_of(self._body))) or {"x"})
 
     @cached_property

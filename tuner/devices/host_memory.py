@@ -19,7 +19,7 @@ _ROOT = Path("/")
 
 
 class _Control(NamedTuple):
-    """Where a version of control groups is mounted, and how it names its files and its count of droppable pages."""
+    """A version of control groups: its mount point, its files, and the name of its count of droppable pages."""
 
     mount: str
     limit: str

@@ -42,7 +42,7 @@ HALVINGS = 2
 
 
 class Measurements:
-    """What was measured, and the device."""
+    """The measurements of a family on one device."""
 
     def __init__(self, device: Device, kernel: Kernel, family: Family, seed: int, hooks: FamilyHooks) -> None:
         self.device, self.kernel, self.family, self.seed, self.hooks = device, kernel, family, seed, hooks
@@ -186,7 +186,7 @@ class Measurements:
         return below
 
     def _times(self, some: Sequence[Configuration], size: int, bench: Bench) -> list[float]:
-        """Their times at a size that no range ends at, infinite where one failed."""
+        """The configurations' times at a size that no range ends at, infinite where one failed."""
         times = []
         bench.compile_ahead(some)
         for one in some:

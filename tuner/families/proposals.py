@@ -23,7 +23,7 @@ PROPOSED, RESHAPED = 3, 2
 
 
 def shipped_records(kernel: Kernel, family: Family, model: DeviceModel) -> list[Record]:
-    """What ships of the nearest problems, measured on GPUs of this compute capability."""
+    """The shipped records of the nearest problems, measured on GPUs of this compute capability."""
     like = family.exact(max(family.low, min(family.high, 1 << (family.high.bit_length() // 2))))
     series = likest_first(shipped_series(kernel, like), model.slug, model.limits)
     return nearest_of(kernel, like, joined(series, model.slug)) if series else []
@@ -55,7 +55,7 @@ class Proposals:
         return self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), PROPOSED)
 
     def shaped(self, like: Sequence[Configuration], size: int, fits: Fits) -> list[Configuration]:
-        """What is like these but has tiles that fit the size: each as it is, and the most promising of other widths."""
+        """Configurations like these whose tiles fit the size: each as it is, and the best of other widths."""
         own = dict.fromkeys(one for each in like for one in self.snug(each, size, fits))
         if self._predictor is None:
             return list(own)
@@ -82,7 +82,7 @@ class Proposals:
         return [one for _, one in least.values()]
 
     def _resized(self, configuration: Configuration, *, along: bool = True) -> Iterator[Configuration]:
-        """What differs in one parameter that changes the tile along the open axis, or along the others."""
+        """Configurations with one parameter changed that changes the tile along the open axis, or along the others."""
         values = {p.name: p.values for p in self._kernel.variant(configuration.variant).parameters}
         tile = self._extent(configuration)[not along]
         for name, value in configuration.items:

@@ -41,7 +41,7 @@ class FirstGeometry:
 
     @classmethod
     def of(cls, extents: Extents, numbers: Sequence[str], tuned: Tuned, blocks: Sequence[str]) -> FirstGeometry:
-        """For a kernel with these integers and parameters; `blocks` are those that name the threads of a block."""
+        """The first geometry for a kernel with these integers and parameters; `blocks` name the threads of a block."""
         along = dict(extents.along)
         if not along:  # nothing tells: an axis for each number, x along the last, the kernel's last axis along the rest
             names = [*numbers[:3]] or ["n"]

@@ -25,7 +25,7 @@ class Instance:
 
     @classmethod
     def of(cls, kernel: KernelFunction, given: Sequence[str] | None) -> Instance:
-        """With the arguments that are given, else with REAL for types and a macro for each number."""
+        """The kernel with the given template arguments, else with REAL for types and a macro for each number."""
         declared = kernel.template_parameters
         if given is not None:
             pairs = list(zip(declared, given, strict=False))

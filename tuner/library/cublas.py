@@ -58,7 +58,7 @@ class Routine(NamedTuple):
 
 
 class Arguments:
-    """Those of a routine, filled in again and again, as `cublaslt.Matmul`. Its factors and result are apart."""
+    """The arguments of a routine, filled in again and again, as in `cublaslt.Matmul`; operands and result are apart."""
 
     def __init__(self, routine: Routine, product: Product) -> None:
         self.routine, self.arguments = routine, (self,)
@@ -81,7 +81,7 @@ def has_call(kernel: str) -> bool:
 
 @cache
 def library_folder(name: str = "libcublas") -> Path | None:
-    """Where the library of that name lies, or None."""
+    """The folder in which the library of that name lies, or None."""
     return next((folder for folder in library_folders() if any(folder.glob(f"{name}.so.*"))), None)
 
 
@@ -96,7 +96,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def version_text(number: int) -> str:
-    """130100 is "13.1.0"."""
+    """The version that a number stands for: "13.1.0" for 130100."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -184,7 +184,7 @@ class Cublas:
             self._handle = ctypes.c_void_p()
 
     def _set_math(self, mode: int) -> None:
-        """For every later call: a handle serves one problem."""
+        """Sets the mode of every later call: a handle serves one problem."""
         self.call("cublasSetMathMode", ctypes.c_int(mode))
 
     @classmethod

@@ -39,7 +39,7 @@ _PROPAGATE_NAN = 1
 
 
 class _Performance(ctypes.Structure):
-    """cudnnConvolutionFwdAlgoPerf_t."""
+    """The structure cudnnConvolutionFwdAlgoPerf_t."""
 
     _fields_ = [
         ("algorithm", ctypes.c_int),
@@ -73,7 +73,7 @@ class Cudnn:
 
     @property
     def version(self) -> str:
-        """For instance "9.28.1"."""
+        """The version of cuDNN, such as "9.28.1"."""
         number = self._library.cudnnGetVersion()
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
@@ -111,7 +111,7 @@ class Cudnn:
     def _search(
         self, factors: tuple[ctypes.c_void_p, ...], out: ctypes.c_void_p, y: ctypes.c_void_p
     ) -> list[_Performance]:
-        """Its algorithms that work, the fastest first."""
+        """The algorithms that work for this convolution, the fastest first."""
         count, results = ctypes.c_int(), (_Performance * (2 * len(_ALGORITHMS)))()
         try:
             self._call(

@@ -91,7 +91,7 @@ def widening_source() -> str:
 
 
 def widening_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
-    """Its macros: the problem's, among others."""
+    """Macros of the widening source, the problem's among them."""
     return kernel.definitions(problem, kernel.variant(kernel.default_variant).space().default())
 
 

@@ -108,7 +108,7 @@ class Bench(ABC):
         return None
 
     def library_name(self, *, at_any_size: bool = False) -> str | None:  # noqa: ARG002
-        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
+        """The library call's name, such as "cuBLAS 13.0.2 (cublasSgemm, FP32)"; None where there is none."""
         return None
 
     def state(self) -> DeviceState:

@@ -58,7 +58,7 @@ class Registers:
 
     @cached_property
     def estimate(self) -> RegisterEstimate | None:
-        """From which the others are estimated; None where too few were compiled."""
+        """The estimate of registers for configurations that were not compiled; None where too few were."""
         if self.given is not None:
             return self.given
         compiled = [(configuration, count) for configuration, count in self.known.items() if count]
@@ -217,7 +217,7 @@ class Features:
         ]
 
     def _copies(self, facts: ProblemFacts, configuration: Configuration) -> list[float]:
-        """For each tensor: what one instruction copies, what all tiles copy for a unit of work, in how many; of all.
+        """Logarithms a tensor: elements an instruction copies, elements and instructions a unit of work; then sums.
 
         Rows that begin at no multiple of a vector are copied in pieces: what tiles share should then be another tensor.
         """

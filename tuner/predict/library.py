@@ -54,7 +54,7 @@ class LibraryFit:
 
 @dataclass(frozen=True)
 class Left:
-    """What was expected at tuned shapes, each left out, in logarithms: our time over the measured one, its deviation.
+    """Errors of predictions at tuned shapes, each left out, as logarithms: predicted over measured time, deviation.
 
     `leads`: the library's time over ours, as chosen then; `near_leads`: the same, expected from the other shapes.
     """

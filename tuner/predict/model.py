@@ -64,7 +64,7 @@ class Term:
     centres: Array
 
     def bumps(self, rows: Array) -> Array:
-        """For each row one a centre: 1 at it, falling off as a Gaussian as wide as two random rows lie apart."""
+        """A Gaussian of each row's distance from each centre, as wide as two random rows lie apart; 1 at the centre."""
         centres = self.centres
         squares = (rows**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)[None, :] - 2 * rows @ centres.T
         used = max(1, int((np.ptp(centres, axis=0) > 0).sum()))
@@ -134,7 +134,7 @@ class Smooth:
         return _basis((rows - self.mean) / self.scale, self.terms)
 
     def values(self, rows: Array) -> Array:
-        """Its values on these rows, in a small part of the time that their deviations take."""
+        """The fit's values on these rows, in a small part of the time that their deviations take."""
         return self.valued(self.basis(rows))
 
     def valued(self, basis: Array) -> Array:
@@ -142,7 +142,7 @@ class Smooth:
         return np.asarray(self.level + basis @ self.weights)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
-        """Its values on these rows, and the standard deviation of each."""
+        """The fit's values on these rows, and the standard deviation of each."""
         basis = self.basis(rows)
         return self.valued(basis), self.deviations(basis)
 

@@ -227,7 +227,7 @@ class Predictor:
     def _expected(
         self, problem: Problem, configurations: Sequence[Configuration], least: float
     ) -> dict[Configuration, Expected]:
-        """What is expected of them, the least so far being that; those are left out that no caution can bring near it.
+        """Expected values of the configurations, without those that no caution brings near `least`, the least so far.
 
         Deviations take longest, and caution only adds to a value.
         """
@@ -262,7 +262,7 @@ class Predictor:
         return mean_near(self._losses, distances)
 
     def _distances(self, problem: Problem) -> Array:
-        """To each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
+        """The distance to each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
         return np.asarray(np.abs(self._shapes - self._log_shape(problem)).sum(axis=1))
 
     def _log_shape(self, problem: Problem) -> Array:

@@ -77,7 +77,7 @@ class Tiles:
         return Tiling(count, parts, whole)
 
     def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
-        """For each of the kernel's tensors: how many tiles need the same part of it: those along axes it has not."""
+        """For each of the kernel's tensors, how many tiles need the same part: those along the axes that it lacks."""
         tiles = self._along(problem, configuration)
         spanned = (self._spans(tensor, problem) for tensor in self.kernel.tensors)
         return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]
@@ -107,7 +107,7 @@ class Tiles:
         return counted
 
     def _spans(self, tensor: Tensor, like: Problem) -> tuple[bool, ...]:
-        """Which axes its shape depends on."""
+        """Whether the tensor's shape depends on each axis."""
         if tensor.name not in self._spanned:
             sizes = [PROBED] * len(like.axes)
             others = ([*sizes[:i], 2 * PROBED, *sizes[i + 1 :]] for i in range(len(sizes)))
@@ -144,7 +144,7 @@ class Tiles:
         return low
 
     def _resized(self, problem: Problem, sizes: Sequence[int]) -> Problem:
-        """As `_resized`; kept, since what problems derive from their sizes takes longer than the look-up."""
+        """The problem with these sizes, kept, as what problems derive from sizes takes longer than the look-up."""
         key = tuple(sizes)
         made = self._of_sizes.get(key)
         if made is None:

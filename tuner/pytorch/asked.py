@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
     @property
     def expected_ms(self) -> float:
-        """What is expected of the launch at this size."""
+        """The time that is expected of the launch at this size, in ms."""
         return (self.choice.library_ms if self.call[0] else self.choice.time_ms) or 1.0
 
     @property
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 
     @property
     def range(self) -> Range:
-        """What its first calls have alike with those of other sizes; a call of the library has its problem alone."""
+        """A key shared by first calls that decide together; a call of the library shares only its problem's."""
         of_range = self.problem if self.call[0] else self.launcher.range_of(self.problem, self.device)
         return self.operator, self.device, of_range
 

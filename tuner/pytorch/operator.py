@@ -116,7 +116,7 @@ class Operator:
         return call
 
     def _launched(self, *arguments: Any) -> Any:
-        """What `torch.ops` computes; only `__call__` has PyTorch's own derivatives at hand."""
+        """The result for `torch.ops`; only `__call__` has PyTorch's own derivatives at hand."""
         if forward_ad._current_level >= 0 and any(has_tangent(one) for one in arguments):  # noqa: SLF001 - no public name asks
             raise NotImplementedError(f"tilewright::{self.name} has no forward derivative; call tilewright.torch's")
         with held():  # gradients may be recorded, or a compiler or a mode is at work
@@ -204,7 +204,7 @@ _transformation, _tracer = torch._C._functorch.peek_interpreter_stack, torch._C.
 
 
 def is_watched_in_eager_mode() -> bool:
-    """As `is_watched`, where no compiler is at work."""
+    """Whether `is_watched` holds of a call, where no compiler is at work."""
     return bool(
         _modes()
         or _autocasts()

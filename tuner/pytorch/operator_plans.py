@@ -72,7 +72,7 @@ class Plans:
         self._era = PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
-        """The operator's result."""
+        """The operator's result, by what was decided for calls of this layout."""
         if self._era != PROCESS.era:
             self._by_layout, self._by_rows, self._found, self._era = {}, {}, {}, PROCESS.era
         if PROCESS.is_off:
@@ -96,14 +96,14 @@ class Plans:
             return self._pytorch(*arguments)
 
     def _key(self, arguments: Sequence[Any]) -> Hashable:
-        """What calls of one kind have alike; raises RuntimeError for a tensor without strides."""
+        """A key shared by calls of one kind; raises RuntimeError for a tensor without strides."""
         key = layout_key(arguments)
         if self.in_tf32 is not None and may_be_tf32(arguments[0]):
             key.append(self.in_tf32())
         return tuple(key)
 
     def direct_of_rows(self, *arguments: Any, is_timed: bool) -> Callable[[Tensor], Any] | None:
-        """As `direct`, for row-major first arguments of any number of rows; None where the launch is for one number.
+        """A function as of `direct`, for row-major first arguments of any number of rows; None where launches fix it.
 
         It returns None for numbers of rows that are not decided on yet. `is_timed`: this one is, for ours.
         """
@@ -125,9 +125,9 @@ class Plans:
         return self._by_rows.setdefault((asked.launcher, asked.device, asked.in_tf32), {})
 
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
-        """What a call that ran before does with another first argument that lies alike, the rest staying as it is.
+        """A call that ran before as a function of its first argument, which must lie alike; the rest stays as it is.
 
-        It raises TunerError before anything has run. None where it is PyTorch's own operator that does it, or may be.
+        It raises TunerError before anything has run. None where PyTorch's own operator does it, or may.
         """
         ready = self._ready(arguments)
         ours = ready.ours if isinstance(ready, Turns) else ready
@@ -137,7 +137,7 @@ class Plans:
         return (ours.direct(arguments) if isinstance(ours, TunedCall) else None) or (lambda x: ours((x, *rest)))
 
     def _ready(self, arguments: Sequence[Any]) -> Run | None:
-        """What was decided for calls of this layout; None where that is PyTorch's, not decided yet, or all is off."""
+        """The decision for calls of this layout; None where it is PyTorch's, not made yet, or all is off."""
         if self._era != PROCESS.era or PROCESS.is_off:
             return None
         return self._by_layout.get(self._key(arguments))
@@ -156,7 +156,7 @@ class Plans:
     def _decided(
         self, key: Hashable, arguments: Sequence[Any], error: Exception | None = None, *, may_search: bool = True
     ) -> Run | None:
-        """What calls of this layout run from now on, None for PyTorch's own; `error`: why nothing was found.
+        """The run of calls of this layout from now on, None for PyTorch's own; `error`: why nothing was found.
 
         `may_search`: whether a thread may look for it first.
         """
@@ -220,7 +220,7 @@ class Plans:
         return verdict is not None and verdict.is_ours
 
     def _asked_at_once(self, may_search: bool, output: Any, arguments: Sequence[Any]) -> Asked | None:
-        """What the call asks for; None where a thread may look for it.
+        """The call's question to a launcher; None where a thread may look for the answer.
 
         What a bundle, a lock or the application names is launched from the first call on.
         """
@@ -283,7 +283,7 @@ class Plans:
         )
 
     def wait(self) -> None:
-        """Until what takes turns is loaded."""
+        """Waits until all that takes turns is loaded."""
         for ready in list(self._by_layout.values()):
             if isinstance(ready, Turns):
                 ready.wait()
@@ -310,7 +310,7 @@ class Plans:
         return PROCESS.tallies.setdefault((self._name, key), Tally())
 
     def _asked(self, output: Any, arguments: Sequence[Any]) -> tuple[Asked, Posed]:
-        """What the call asks of a launcher, and as arrays; raises TunerError or KernelError where no kernel has it."""
+        """The call's question to a launcher, and its arrays; raises TunerError or KernelError without a kernel."""
         first = _first(output)
         if first.device.type not in {"cpu", "cuda"}:
             raise NoKernelError(f"kernels run on CUDA GPUs and on the CPU, not on {first.device.type}")
@@ -352,7 +352,7 @@ _FALLBACKS = {"UntunedError": "untuned", "NoKernelError": "no_kernel", "NoRoomEr
 
 
 def _undecided(_arguments: Sequence[Any]) -> Any:
-    """In the place of what runs calls that come for the first time."""
+    """A mark in the place of what runs calls that come for the first time."""
     raise NotImplementedError
 
 

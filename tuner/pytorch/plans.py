@@ -45,7 +45,7 @@ class Decision(NamedTuple):
 
     @property
     def gained_ms(self) -> float | None:
-        """What the calls of ours have taken less than PyTorch's would have; None where a time is not known."""
+        """The milliseconds that the calls of ours saved over PyTorch's; None where a time is not known."""
         if self.ours_ms is None or self.pytorch_ms is None:
             return None
         return self.calls_ours * (self.pytorch_ms - self.ours_ms)
@@ -72,7 +72,7 @@ class Use(NamedTuple):
 
 
 class _Process:
-    """What was decided in this process, and by which runtime."""
+    """The decisions of this process, and the runtime that made them."""
 
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
@@ -139,7 +139,7 @@ def off() -> None:
 
 
 def is_off() -> bool:
-    """Whether `off` holds."""
+    """Whether all operators are PyTorch's own now, by `off`."""
     return PROCESS.is_off
 
 

@@ -22,7 +22,7 @@ _AS_SET: list[tuple[bool, bool]] = []
 
 @contextmanager
 def as_set() -> Iterator[None]:
-    """What the program allows counts as it is now, whatever PyTorch is told meanwhile."""
+    """Keeps what the program allows as it is now, whatever PyTorch is told in the block."""
     _AS_SET.append((products_in_tf32(), convolutions_in_tf32()))
     try:
         yield

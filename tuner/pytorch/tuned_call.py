@@ -73,7 +73,7 @@ class Output(NamedTuple):
 
 
 class TunedCall:
-    """What a tuned call does: outputs, then a launch.
+    """A tuned call: it makes the outputs, then launches.
 
     Where every array of the problem starts where an argument or an output starts, or is the same in every call, the
     launch is bound: later calls have their addresses read and nothing else made of them.
@@ -150,7 +150,7 @@ class TunedCall:
         return call
 
     def direct_of_rows(self, arguments: Sequence[Any]) -> Callable[[Tensor, int], Any] | None:
-        """As `direct`, for row-major first arguments of that number of rows of this length; None for other launches.
+        """A function as of `direct`, for row-major first arguments of any number of such rows; None for other launches.
 
         The call that it returns gives None where another GPU is the current one.
         """
@@ -203,7 +203,7 @@ class TunedCall:
 
 
 def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> tuple[int, ...]:
-    """Where each array starts among arguments, then outputs and kept ones; empty where one is a copy.
+    """The place of each array among arguments, then outputs and kept ones; empty where one is a copy.
 
     Whether a reshaped tensor is a view of another is decided by strides, so that it holds for all calls alike. Where
     two arguments start at one address nothing tells which is meant, and another call's may not: empty too.
@@ -217,7 +217,7 @@ def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> t
 
 
 def place_of(arguments: Sequence[Any], output: Tensor) -> int | None:
-    """Which of the arguments the output is; None for a new tensor."""
+    """The place of the argument that the output is; None for a new tensor."""
     return next((place for place, one in enumerate(arguments) if one is output), None)
 
 
@@ -261,7 +261,7 @@ def of_decided_rows(
     arguments: Sequence[Any],
     by_rows: dict[int, bool],
 ) -> Callable[[Tensor], Any]:
-    """What `runs` does where ours serves the rows, PyTorch's call where that does, None where the next calls decide.
+    """A function of the first argument: `runs` where ours serves its rows, else PyTorch's; None while undecided.
 
     `arguments`: of the operator, of which only the first changes. `by_rows`: whether ours serves them, where known.
     """

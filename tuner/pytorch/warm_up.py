@@ -97,7 +97,7 @@ def _has_ranks() -> bool:
 
 
 def _of_first(mine: T) -> T:
-    """What rank 0 has."""
+    """The value of rank 0."""
     box = [mine]
     if _has_ranks():
         distributed.broadcast_object_list(box, src=0)

@@ -168,7 +168,7 @@ class Launcher:
         self._launches(problem, device).prepare(ordinal_of(device) if device != "cpu" else 0)
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None]:
-        """What a thread does to have ready what arrays pose."""
+        """A function that loads, in a thread, what arrays pose."""
         return partial(self.load_for, problem, device)
 
     def load_for(self, problem: Problem, device: str) -> None:
@@ -192,7 +192,7 @@ class Launcher:
         return self._choices.choose(self.kernel, problem, place_of(device))
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
-        """What the problems have alike whose first calls decide together; a choice without a time decides alone."""
+        """A key shared by problems whose first calls decide together; a choice without a time decides alone."""
         choice = self.choice_for(problem, device)
         return octave_of(self.kernel, problem, choice.configuration) if choice.time_ms else problem
 

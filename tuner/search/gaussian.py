@@ -121,7 +121,7 @@ class GaussianSampler(ModelSampler):
         return self.candidates, improvement, mean
 
     def _free_beside_best(self) -> NDArray[np.bool_]:
-        """Which candidates are free and differ from the best trial in one parameter."""
+        """Whether each candidate is free and differs from the best trial in one parameter."""
         timed = (seen for seen in self.seen.values() if seen.time_ms is not None)
         best = min(timed, key=lambda seen: (seen.time_ms, seen.configuration))
         is_near = self.space.feasible.changes(best.configuration) == 1
@@ -129,7 +129,7 @@ class GaussianSampler(ModelSampler):
         return found
 
     def _are_known(self) -> NDArray[np.bool_]:
-        """Which of the modelled trials have ended."""
+        """Whether each of the modelled trials has ended."""
         return np.array([self.seen[n].time_ms is not None for n in self._taken], dtype=bool)
 
     def _up_to_date(self) -> tuple[Surrogate, Trends]:

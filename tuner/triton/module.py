@@ -43,7 +43,7 @@ def constexprs(
 
 
 def words_of(error: BaseException, file_name: str) -> str:
-    """What was wrong first, in words, with the innermost line of the source, if it ran; then Triton's own account."""
+    """The first fault in words, with the innermost line of the source, if it ran; then Triton's own account."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__

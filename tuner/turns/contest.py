@@ -30,7 +30,7 @@ class Event(Protocol):
     """An event on the stream, as `torch.cuda.Event`."""
 
     def record(self) -> None:
-        """Behind what has been enqueued."""
+        """Records the event behind what has been enqueued."""
 
     def query(self) -> bool:
         """Whether the GPU has reached the event."""
@@ -50,7 +50,7 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who runs from now on. Times are medians over what was expected of ours; None where too few were taken."""
+    """The winner of a contest. Times are medians over what was expected of ours; None where too few were taken."""
 
     is_ours: bool
     calls: int = 0  # of each that were timed
@@ -164,7 +164,7 @@ class Contests:
 
 
 def octave_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> Hashable:
-    """What the problems of a range have alike; of a kernel whose sizes are all compiled in, the problem itself."""
+    """A key shared by the problems of a range; for a kernel whose sizes are all compiled in, the problem itself."""
     axis = kernel.launch_axes[0] if kernel.launch_axes else None
     octave = problem.shape[axis].bit_length() if axis is not None else 0
     rest = tuple(one for one in (*problem.axes, *problem.chosen_axes) if one[0] != axis)

@@ -53,7 +53,7 @@ class PytorchEvent:
         self.own = self._cuda.Event(enable_timing=True)
 
     def record(self) -> None:
-        """Behind what has been enqueued."""
+        """Records the event behind what has been enqueued."""
         self.own.record(self._cuda.current_stream(self._device))
 
     def query(self) -> bool:

@@ -22,7 +22,7 @@ Run = Callable[[Sequence[Any]], Any]
 
 
 class Turns:
-    """What computes one kind of call until it is decided who does: called with its arguments.
+    """A call of one kind while two compete for it: it takes the arguments, and ours or the library's computes.
 
     `load` makes ours ready in a thread, while the library's own call runs; None: it is ready. `decided(verdict)` is
     called once. The contest may have other kinds of calls, of other sizes; `expected_ms`: what is expected of ours at
@@ -68,7 +68,7 @@ class Turns:
         return result
 
     def wait(self) -> None:
-        """Until ours is loaded."""
+        """Waits until ours is loaded."""
         if self._loading is not None:
             self._loading.wait()
 
@@ -133,13 +133,11 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
         self._ours = ours
 
     def __enter__(self) -> Self:
-        """From here on."""
         _HELD.count += 1
         _HELD.ours += self._ours
         return self
 
     def __exit__(self, *_: object) -> None:
-        """From here on as before."""
         _HELD.count -= 1
         _HELD.ours -= self._ours
 

@@ -68,7 +68,7 @@ def distribution(sample: Any) -> dict[str, Any] | None:
 
 
 def _rounded(value: float, scale: float, noise: float) -> float:
-    """To two digits of the scale; a multiple of the scale where nothing but noise is between."""
+    """The value rounded to two digits of the scale, or to a whole number of scales where only noise is between."""
     whole = round(value / scale)
     if abs(value / scale - whole) < noise and abs(whole) < 2 and abs(scale - 1) < noise:
         return float(whole)

@@ -160,7 +160,7 @@ class _Parameters(ast.NodeTransformer):
         self._parameters = parameters
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """The parameter's value."""
+        """The parameter's value in the place of its name; other names stay."""
         if node.id not in self._parameters:
             return node
         return ast.parse(value(node.id, self._parameters), mode="eval").body
@@ -247,7 +247,7 @@ def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _used_by(function: types.FunctionType) -> dict[str, Any]:
-    """What the function takes from around it, by name."""
+    """The values that the function uses from its surroundings, by name; raises UnclearError for one without a value."""
     used = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -164,7 +164,7 @@ class Call:
         }
 
     def _grid(self) -> list[dict[str, Any]]:
-        """For each axis the `size`, a number or an expression, and the `divisors`, expressions."""
+        """The grid along each axis: its `size`, a number or an expression, and its `divisors`, expressions."""
         sizes = self.options["problem_size"]
         if callable(sizes):
             called = self.functions.called(sizes, "problem_size", "problem_size")
@@ -227,7 +227,7 @@ class Call:
         return {"kind": "tensor", "dtype": array.dtype.name, "shape": list(array.shape), "contents": contents}
 
     def _textures(self, folder: Path, number: int | str) -> dict[str, Any]:
-        """What each texture reference reads, and how, as PyCUDA sets it by default."""
+        """The array and modes of each texture reference, PyCUDA's where the script sets none; raises UnclearError."""
         found = {}
         for place, (name, given) in enumerate((self.options.get("texmem_args") or {}).items(), len(self._arguments)):
             how = given if isinstance(given, dict) else {"array": given}
@@ -344,7 +344,7 @@ class FromKernel(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, array: Any, options: dict[str, Any], place: int) -> FromKernel:
-        """The recorded argument."""
+        """The array that `run_kernel` would have computed, at this place of the call with these options."""
         made = np.array(array).view(cls)
         made.origin = options, place
         return made

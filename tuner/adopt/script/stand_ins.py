@@ -30,7 +30,7 @@ class Anything(float):
         pass
 
     def __call__(self, *_args: object, **_options: object) -> Any:
-        """As vague as it is."""
+        """A stand-in for the result, of which nothing is known either."""
         return Anything()
 
     def __getattr__(self, name: str) -> Any:
@@ -108,7 +108,7 @@ class StandInModule(ModuleType):
         return importlib.import_module(f"{self.__name__}.{name}")
 
     def __call__(self, *_args: object, **_options: object) -> Any:
-        """As vague as it is."""
+        """A stand-in for the result, of which nothing is known either."""
         return Anything()
 
 
@@ -125,7 +125,7 @@ class StandIns(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self) if fullname.partition(".")[0] in self._packages else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The stand-in."""
+        """A stand-in for the module of that name."""
         package, _, inside = spec.name.partition(".")
         if not inside:
             self.imported.append(package)

@@ -30,7 +30,7 @@ Geometry = tuple[Any, Any, int]
 
 
 class Library(Protocol):
-    """What the recorder needs of the library that launches."""
+    """The recorder's view of the library that launches."""
 
     name: str
     errors: tuple[type[Exception], ...]
@@ -48,7 +48,7 @@ class Library(Protocol):
         """Waits for the GPU."""
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """What it is: its `kind`, tensor, scalar or else; its `dtype`, `shape` or `value`."""
+        """The argument's description: its `kind` (tensor, scalar or else), its `dtype`, its `shape` or `value`."""
 
     def contents(self, argument: Any) -> Any:
         """A copy of what it points to, as NumPy's array; None where it is no array."""
@@ -119,7 +119,7 @@ class Function(dict[Any, Launches]):
 
 @dataclass
 class Contents:
-    """What is kept, in a folder: of arrays `limit_bytes` in all, nothing where it is None.
+    """The folder of kept arrays, at most `limit_bytes` in all; with None no array is kept.
 
     `when_it_ends` writes the rest at the program's end; `refusal` says why no arrays are kept.
     """
@@ -160,7 +160,7 @@ class Contents:
 
 @dataclass
 class Recorder:
-    """What one library launches. `is_child`: in a fork, of which nothing can be kept."""
+    """The record of one library's launches. `is_child`: this process is a fork, of which nothing can be kept."""
 
     library: Library
     contents: Contents
@@ -187,7 +187,7 @@ class Recorder:
         owner: Any = None,
         describe: Callable[[], Mapping[str, Any]] = dict,
     ) -> Any:
-        """What the launch returns. It is called with two events to record, or with None twice.
+        """The launch's result. `launch` is called with two events to record, or with None twice.
 
         `describe`: what else is to be known of such launches, called once for each kind.
         """
@@ -267,7 +267,7 @@ class Recorder:
             self._pending.clear()
 
     def enter_child(self) -> None:
-        """In a fork: the next launch of any function comes here."""
+        """Notes that this process is a fork: the next launch of any function comes here."""
         self.is_child = True
         for function in self.functions.values():
             for launches in function.all:

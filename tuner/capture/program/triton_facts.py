@@ -43,7 +43,7 @@ def grid_sizes(grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def function_facts(this: Any, frame: Frame | None) -> dict[str, Any]:
-    """What is known of the function before it is launched."""
+    """The facts about the function that are known before it is launched."""
     tuner = frame.tuner if frame else None
     heuristics = frame.heuristics if frame else {}
     constexprs = [name for name in this.arg_names if _is_constexpr(this.fn, name)]
@@ -99,7 +99,7 @@ def grid_samples(
 
 
 def _tried(base: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of the launch, those of the tuner's configurations, and what is near to them, one value at a time."""
+    """Constexprs to sample the grid with: the launch's, some with one value changed, the tuner's configurations."""
     configs = facts.get("configs") or []
     names = {name for one in configs for name in one["values"]} or set(base)
     whole = [{**base, **{n: v for n, v in one["values"].items() if isinstance(v, int)}} for one in configs]

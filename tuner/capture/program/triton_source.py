@@ -142,7 +142,7 @@ def _free_names(node: ast.FunctionDef) -> list[str]:
 
 
 def _attributes(node: ast.AST, name: str) -> set[str]:
-    """What is taken of that name: `helper` of `module.helper`."""
+    """The attributes that are read of that name: `helper` for `module.helper`."""
     return {
         one.attr
         for one in ast.walk(node)
@@ -151,7 +151,7 @@ def _attributes(node: ast.AST, name: str) -> set[str]:
 
 
 def _value_of(plain: Any, name: str) -> tuple[bool, Any]:
-    """What the name is where the function was defined; false for a builtin, and for what is not there."""
+    """Whether the function's surroundings define the name, and its value; UnclearSourceError if nothing does."""
     cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or ()))  # noqa: B905 - Python 3.9 has no strict
     if name in cells:
         return True, cells[name].cell_contents

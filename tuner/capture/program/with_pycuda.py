@@ -38,7 +38,7 @@ class PyCuda:
         return bool(event.query())
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Between two events."""
+        """The milliseconds between two events."""
         return float(start.time_till(end))
 
     def synchronize(self) -> None:
@@ -46,7 +46,7 @@ class PyCuda:
         self._driver.Context.synchronize()
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """By the array where it is one; by its memory where it is an address; else as a number."""
+        """The argument's description: of an array, of the memory at an address, or of a number."""
         if isinstance(argument, self._driver.ArgumentHandler):
             return _described(argument.array)
         if isinstance(argument, np.ndarray):  # managed memory, a number, or the bytes of a struct
@@ -61,7 +61,7 @@ class PyCuda:
         return _described(argument) if _is_array(argument) else self._behind(argument)
 
     def _behind(self, argument: Any) -> dict[str, Any]:
-        """What an address points to; a number where it is none."""
+        """The description of the memory that an address points to; of a number where it is no address."""
         address = _address(argument)
         if address is None:
             return {"kind": type(argument).__name__}

@@ -22,7 +22,7 @@ class HostEvent:
     """A time of the host: what interpreted launches are timed by."""
 
     def record(self) -> None:
-        """Takes the time."""
+        """Notes the present time."""
         self.at_s = time.perf_counter()
 
 
@@ -47,7 +47,7 @@ class Triton:
         return self.is_interpreted or bool(event.query())
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Between two events."""
+        """The milliseconds between two events."""
         return (end.at_s - start.at_s) * 1e3 if isinstance(start, HostEvent) else float(start.elapsed_time(end))
 
     def synchronize(self) -> None:
@@ -115,7 +115,7 @@ def _elements(tensor: Any) -> int:
 
 
 class Calls(threading.local):
-    """What this thread is in the middle of. `is_tuning`: launches are those of Triton's own search."""
+    """The call of Triton's that this thread is in. `is_tuning`: launches are those of Triton's own search."""
 
     frame: Frame | None = None
     is_tuning = False
@@ -131,7 +131,7 @@ class Launch(NamedTuple):
     kwargs: dict[str, Any]
 
     def run(self, *, warmup: bool = False) -> Any:
-        """What Triton returns."""
+        """The result of the function's launch by Triton."""
         return self.real(self.function, *self.args, grid=self.grid, warmup=warmup, **self.kwargs)
 
     @property
@@ -149,7 +149,7 @@ class Watcher:
         self._kept: list[Any] = []  # so that no other object gets the address of one
 
     def watch_decorators(self, autotuner: Any) -> None:
-        """`triton.runtime.autotuner`."""
+        """Watches the Autotuner and Heuristics of `triton.runtime.autotuner`."""
         calls, tuner, heuristics = self.calls, autotuner.Autotuner, autotuner.Heuristics
         bench, run, run_heuristics = tuner._bench, tuner.run, heuristics.run  # noqa: SLF001
 
@@ -182,7 +182,7 @@ class Watcher:
         heuristics.run = in_frame(run_heuristics, note_heuristics)
 
     def watch_functions(self, kind: Any, *, is_interpreted: bool) -> None:
-        """JITFunction, or InterpretedFunction."""
+        """Watches the launches of `kind`, which is JITFunction or InterpretedFunction."""
         real, calls = kind.run, self.calls
 
         def run(this: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -252,7 +252,7 @@ class Watcher:
 
 
 def _key(value: Any) -> Any:
-    """What two launches of one kind have in common."""
+    """The argument's key, the same in all launches of one kind."""
     if hasattr(value, "data_ptr"):
         return value.shape, value.dtype, value.stride()
     if isinstance(value, float):

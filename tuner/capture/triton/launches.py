@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def launch_kind(row: Row) -> str:
-    """What launches have in common that differ in sizes alone."""
+    """A key shared by launches that differ in sizes alone; "" for libraries other than Triton."""
     if row["library"] != "Triton":
         return ""
     told = row["triton"]
@@ -44,7 +44,7 @@ class Launches:
         self.passed = {name: place for place, name in names if row["arguments"][place]["kind"] != "none"}
 
     def argument(self, name: str) -> Row:
-        """What was passed, in the launch that is adopted."""
+        """The argument of that name in the launch that is adopted."""
         argument: Row = self.row["arguments"][self.passed[name]]
         return argument
 
@@ -93,7 +93,7 @@ class Launches:
 
     @cached_property
     def parameters(self) -> list[Tuned]:
-        """What may be tuned."""
+        """The parameters that may be tuned."""
         return tuned(self.facts, self.row, [*self._followed], self.row["source"])
 
     @cached_property
@@ -154,7 +154,7 @@ class Term:
     numbers: Numbers
 
     def times(self, other: Term) -> Term:
-        """The product."""
+        """The product of two terms."""
         return Term(f"{self.text} * {other.text}", self.numbers * other.numbers)
 
 

@@ -230,7 +230,7 @@ class CpuBench(Bench):
     def _expected_by(
         self, configuration: Configuration, sources: Mapping[str, Path], scalars: Mapping[str, float]
     ) -> Expected:
-        """Its outputs as expected values; raises OwnFunctionError where it fails or differs from itself."""
+        """The configuration's outputs as expected values; raises OwnFunctionError where it fails or two runs differ."""
         try:
             first, second = self.runner.outputs(self._compile(configuration, "fast"), sources, scalars)
         except TrialFailure as failure:

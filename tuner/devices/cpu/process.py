@@ -94,7 +94,7 @@ class Ended:
 
     @property
     def log(self) -> str:
-        """Its error output, or else its output, cut to the length that a trial keeps."""
+        """The process's error output, or else its output, cut to the length that a trial keeps."""
         return (self.errors.strip() or self.output.strip())[:LOG_CHARACTERS]
 
 

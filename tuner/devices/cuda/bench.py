@@ -256,7 +256,7 @@ class CudaBench(Bench):
             self.arrays.case.widen_bound(library_widening(ratio))
 
     def _expected_by(self, configuration: Configuration) -> Expected:
-        """Its outputs as expected values, for a kernel without a reference; raises OwnFunctionError."""
+        """The configuration's outputs as expected values, for kernels without a reference; raises OwnFunctionError."""
         try:
             executable = self.compile(configuration)
             with self.device.launching():
@@ -272,7 +272,7 @@ class CudaBench(Bench):
         return expected_by(self.kernel, self.problem, configuration, outputs)
 
     def _launch_of(self, mine: CudaExecutable) -> Callable[[], None]:
-        """Its launch with the scalars of the inputs in use, and one array where these are one."""
+        """The executable's launch with the scalars of the inputs in use, on one array where these are one."""
         scalars = self.arrays.scalars()
         shared = shared_pair(self.kernel, self.problem) if self.arrays.case.kind == SHARED else None
         if mine.enqueue_with is None or (scalars == self.scalars and shared is None):
@@ -318,7 +318,7 @@ class CudaBench(Bench):
         return executable
 
     def library_name(self, *, at_any_size: bool = False) -> str | None:
-        """For instance "cuBLAS 13.1.0 (cublasSgemm, FP32)", or "cuBLASLt 13.1.0 (heuristic 3 of 8, FP32)"."""
+        """The library call's name, such as "cuBLAS 13.1.0 (cublasSgemm, FP32)"; None where there is no call."""
         call = self._library_call(at_any_size=at_any_size)
         if call is None:
             return None

@@ -73,7 +73,7 @@ class CudaContext:
 
     @property
     def environment(self) -> Environment:
-        """Driver, toolkit, compiler."""
+        """The driver, toolkit and compiler here."""
         return self._environment
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ def _slices(whole: Gpu, handle: Any) -> list[Gpu]:
 
 
 def driver_version() -> str:
-    """For instance "580.159.04"; empty without a driver."""
+    """The driver's version, such as "580.159.04"; empty without a driver."""
     return _text(pynvml.nvmlSystemGetDriverVersion()) if _is_started() else ""
 
 

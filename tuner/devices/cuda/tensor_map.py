@@ -111,7 +111,7 @@ class MapCell:
 
 
 class SizedMapCells:
-    """As `MapCells`, of a family: maps of any size of its axis. The last one is kept."""
+    """`MapCells` of a family: maps of any size of its axis, of which the last one is kept."""
 
     def __init__(self, kernel: Kernel, family: Family, maps: Iterable[TensorMap]) -> None:
         names = [tensor.name for tensor in kernel.tensors]

@@ -134,7 +134,7 @@ def _sample_of(sample: Any) -> Sample:
 
 @contextmanager
 def _quietly() -> Iterator[list[Warning]]:
-    """What was warned of meanwhile by us, which is told in one warning; other warnings are shown."""
+    """The warnings of ours in the block, which are told in one; other warnings are shown."""
     said: list[Warning] = []
     show = warnings.showwarning
     with warnings.catch_warnings():

@@ -58,7 +58,7 @@ class NothingKnownError(NothingReplacedError):
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller said; see `accelerate`."""
+    """The caller's arguments; see `accelerate`."""
 
     tune: str | None
     tune_seconds: float

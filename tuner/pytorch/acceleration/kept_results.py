@@ -46,7 +46,7 @@ def path_of(model: nn.Module, run: Sample, device: torch.device, asked: Mapping[
 
 
 def _word(value: Any) -> str:
-    """What JSON has no form for, the same in every process."""
+    """A word for a value that JSON has no form for, the same in every process."""
     if isinstance(value, partial):
         return f"{_word(value.func)} {value.args} {sorted(value.keywords.items())}"
     if isinstance(value, type) or callable(value):

@@ -63,7 +63,7 @@ class Lock:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """What choices depend on, as words; raises TunerError where nothing can make code for the device."""
+    """The facts that choices depend on, as words; raises TunerError where nothing can make code for the device."""
     facts = {"tilewright": __version__, "torch": torch.__version__}
     if device.type == "cpu":
         cpu = CpuDevice()
@@ -168,7 +168,7 @@ def kernel_as_json(problem: Problem, choice: Choice, source_hash: str) -> dict[s
 
 
 def stand_as_json(stand: Replacement) -> dict[str, Any]:
-    """Where an operator stands in."""
+    """The replacement as JSON."""
     entry = _plain(stand.entry)
     places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
     rest = {"compiled": stand.compiled, "weights": stand.weights, "any_rows": stand.any_rows}
@@ -176,7 +176,7 @@ def stand_as_json(stand: Replacement) -> dict[str, Any]:
 
 
 def stand_from_json(stated: Mapping[str, Any]) -> Replacement:
-    """The inverse."""
+    """The replacement that `stand_as_json` wrote."""
     where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
     any_rows = bool(stated.get("any_rows", False))
     return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""), any_rows)

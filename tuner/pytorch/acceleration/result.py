@@ -32,9 +32,9 @@ class AccelerationWarning(UserWarning):
 
 @dataclass
 class Acceleration:
-    """What was replaced in a model, and what it brought.
+    """The replacements in a model, and what they brought.
 
-    `times_ms`: of the whole model, a number a round, by way, of which it has taken `way`; `verdict`,
+    `times_ms`: times of the whole model by way, one a round; `way` is the one that it has taken. `verdict`,
     `compiled_verdict` (under torch.compile): the errors of its output, from what is in `measure`. `reason`: why nothing
     was replaced, else empty.
     `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
@@ -110,7 +110,7 @@ class Acceleration:
         return Path(path)
 
     def document(self) -> dict[str, Any]:
-        """What a lock file has."""
+        """The contents of a lock file."""
         kernels = {}
         for one in self.replaced if self.is_applied and self.kernels else ():
             if one.problem is not None and one.choice is not None and self.kernels is not None:

@@ -61,7 +61,7 @@ def tune_now(
 
 
 def starts(problem: Problem, known: Mapping[Problem, Configuration]) -> list[Configuration]:
-    """What is best for problems of the same kernel and dtype, the nearest shape first, then the likest options."""
+    """The best of problems of the same kernel and dtype, the nearest shape first, then the likest options."""
 
     def unlike(other: Problem) -> tuple[float, int]:
         return octaves(problem.shape, other.shape), len(set(problem.option_items) ^ set(other.option_items))

@@ -21,7 +21,7 @@ MASK_PLACE = 3  # in the kernel's order
 def _result(  # noqa: PLR0917 - the operator's arguments
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> Tensor:
-    """What the result goes into: heads behind rows in memory, as PyTorch's fast kernels have it."""
+    """An empty result, with heads behind rows in memory, as PyTorch's fast kernels have it."""
     del mask, is_causal, scale, enable_gqa
     shape = (*q.shape[:-1], v.shape[-1])
     check(q.dim() >= 2 and k.dim() >= 2, NAME, lambda: f"q is {tuple(q.shape)}, and k {tuple(k.shape)}")

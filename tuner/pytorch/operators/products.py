@@ -304,5 +304,5 @@ def linear(
 
 
 def gemv(input: Tensor, vec: Tensor, *, alpha: float = 1.0) -> Tensor:  # noqa: A002 - PyTorch's name
-    """`torch.mv` times alpha."""
+    """The product of `torch.mv` times alpha."""
     return GEMV(input, vec, float(alpha))

@@ -126,7 +126,7 @@ def _answers(api: ApiCalls, entries: Sequence[Recorded]) -> dict[tuple[Problem, 
 
 
 def _shipped(entries: Sequence[Recorded]) -> dict[tuple[Problem, str], Mapping[str, Any]]:
-    """What shipped records predict of the entries that are problems, where they tell a time."""
+    """The shipped records' predictions for the entries that are problems, where they tell a time."""
     found = dict[tuple[Problem, str], Mapping[str, Any]]()
     try:
         runtime = default_runtime()
@@ -190,7 +190,7 @@ class Recorded:
 
 @dataclass
 class RecordedCalls:
-    """What was seen so far; `total_ms` is the time from the beginning to the end of the record."""
+    """The calls seen so far; `total_ms` is the time from the beginning to the end of the record."""
 
     entries: dict[Hashable, Recorded] = field(default_factory=dict)
     total_ms: float = 0.0

@@ -151,6 +151,6 @@ class Families:
 
 
 def _times(predicted: Mapping[int, Choice | None]) -> list[SizeTime]:
-    """What is expected at the sizes of which something is."""
+    """The expected times, of the sizes for which there are some."""
     known = {size: choice for size, choice in predicted.items() if choice is not None}
     return [SizeTime(size, one.time_ms, one.library_ms) for size, one in sorted(known.items()) if one.time_ms]

@@ -166,7 +166,7 @@ class AnySizeLauncher:
         return self._source.ranges(self.kernel, family, place_of(device)).choice(size)
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
-        """What the problems have alike that the same range of the table serves."""
+        """A key shared by the problems that one range of the table serves."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         if family is None:
             return self._exact(size).range_of(problem, device)
@@ -195,7 +195,7 @@ class AnySizeLauncher:
         """None: each configuration is checked where it is launched."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
-        """What a thread does to have ready what arrays pose; None where other sizes of the range had it loaded."""
+        """A function that loads, in a thread, what arrays pose; None where other sizes of the range had it loaded."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         launches = family and self._launches(family, device if self.device else device.partition(":")[0])
         if launches and (not isinstance(launches, FamilyLaunches) or launches.has_loaded(size, device)):
@@ -223,7 +223,7 @@ class AnySizeLauncher:
         self._launches(self.family, name).prepare(ordinal)
 
     def ranges(self, device: str | None = None) -> Ranges:
-        """Which configuration serves which sizes on that device."""
+        """The ranges of sizes, each with the configuration that serves it on that device."""
         return self._source.ranges(self.kernel, self.family, place_of(device_or_default(device or self.device)))
 
     def pack(self, array: Any, *, stream: Any = None) -> PackedOperand:

@@ -11,7 +11,7 @@ from tilewright.kernels.problem import Problem
 
 
 def axis_of(tensor: Tensor, family: Family) -> int | None:
-    """Which axis of the tensor is the family's; None where its shape does not follow the size."""
+    """The axis of the tensor that is the family's; None where its shape does not follow the size."""
     one, two = (tuple(tensor.shape(family.at(size))) for size in (2, 3))
     changed = [place for place, (less, more) in enumerate(zip(one, two, strict=True)) if less != more]
     return changed[0] if changed else None
@@ -40,7 +40,7 @@ class Places:
         return False
 
     def moved(self, addresses: Sequence[int], start: int) -> tuple[int, ...]:
-        """Where the arrays begin from the element `start` of the axis on."""
+        """The addresses of the arrays' parts from element `start` of the axis on."""
         return tuple(address + start * step for address, step in zip(addresses, self._row_bytes, strict=True))
 
 

@@ -33,7 +33,7 @@ class SizeRange:
 
 
 class SizeTime(NamedTuple):
-    """What was measured or is expected at one size: of the configuration that serves it, and of the library."""
+    """The time at one size, measured or expected, of the configuration that serves it, and the library's."""
 
     size: int
     time_ms: float
@@ -91,7 +91,7 @@ def _between(size: int, known: Sequence[tuple[int, float]]) -> float | None:
 
 
 def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
-    """By each size at which a configuration is predicted the ends of its range.
+    """The ends of each range, by the size at which its configuration is predicted.
 
     Ranges meet at the geometric means of their sizes.
     """
@@ -108,7 +108,7 @@ def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice:
 
 
 class Beyond:
-    """Which range serves sizes beyond the end of the last one, found once a size."""
+    """The ranges that serve sizes beyond the end of the last one, each found once a size."""
 
     def __init__(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
         self._kernel, self._family, self._place = kernel, family, place
@@ -136,7 +136,7 @@ class Beyond:
 
 
 def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:
-    """Without an end between neighbours that run the same."""
+    """The ranges, with neighbours that run the same made one."""
     joined: list[SizeRange] = []
     for one in ranges:
         if joined and _runs(joined[-1].choice) == _runs(one.choice):

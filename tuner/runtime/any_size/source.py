@@ -13,7 +13,7 @@ from tilewright.tuner.runtime.memory.room import NoRoomError
 
 
 class RangeSource(Protocol):
-    """Where ranges come from: `runtime.Runtime`'s `families`."""
+    """The source of ranges: `runtime.Runtime`'s `families`."""
 
     def ranges(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Ranges:
         """The configurations of the family on a device model."""

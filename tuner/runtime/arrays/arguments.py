@@ -75,7 +75,7 @@ def _posed(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Probl
 
 
 def one_place(kernel: Kernel, layouts: Sequence[Layout]) -> tuple[str, int | None]:
-    """Where all arrays are: ("cpu", None), or "cuda" and the GPU's number where an array tells it.
+    """The place of all arrays: ("cpu", None), or "cuda" and the GPU's number where an array tells it.
 
     Raises WrongDeviceError where they are apart.
     """

@@ -22,7 +22,7 @@ class PackedOperand:
         self._kept: dict[object, KeptMemory] = {}
 
     def address(self, key: object, make: Callable[[], KeptMemory]) -> int:
-        """Where what is kept under that key lies, made where it is not there yet."""
+        """The address of what is kept under that key, made where it is not there yet."""
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept.setdefault(key, make())

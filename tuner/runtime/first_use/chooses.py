@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Chooses(Protocol):
-    """Where configurations come from: `runtime.Runtime`."""
+    """The source of configurations: `runtime.Runtime`."""
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
         """The configuration for a problem on a device model."""

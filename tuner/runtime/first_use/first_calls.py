@@ -32,10 +32,10 @@ class Launches(Protocol):
         """The configuration for the problem on a resolved device."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
-        """What a thread does to have it ready; None where it is."""
+        """A function that makes ours ready, for a thread; None where it is."""
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
-        """What the problems have alike whose first calls decide together."""
+        """A key shared by problems whose first calls decide together."""
 
     def takes_turns(self, choice: Choice) -> bool:
         """Whether the first calls decide between the choice and a library's call."""
@@ -53,7 +53,7 @@ def first_calls(
 
 
 class FirstCalls:
-    """Who computes, by size, on arrays that otherwise lie alike."""
+    """The computing side, ours or the library's, for each size of arrays that otherwise lie alike."""
 
     def __init__(self, launcher: Launches, choices: Chooses, library: Opponent) -> None:
         self._launcher, self._choices, self._opponent = launcher, choices, library
@@ -79,7 +79,7 @@ class FirstCalls:
         return self._runs.get(size) is _ours
 
     def _begun(self, size: int, problem: Problem, device: str) -> Run:
-        """What runs from now on; the configuration is found by who calls, as that may warn or raise."""
+        """The run of this size from now on; the caller's thread finds the configuration, as that may warn or raise."""
         self._runs[size] = _ours
         choice = self._launcher.choice_for(problem, device)
         if not self._launcher.takes_turns(choice):

@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     expected: float | None = None
 
     def __str__(self) -> str:
-        """In words, behind a colon."""
+        """The verdict in words, to stand behind a colon."""
         if not self.wrong:
             return "rows of the result are within their bounds"
         first = f", first at {self.where}: got {self.got:.9g}, expected {self.expected:.9g}" if self.where else ""
@@ -188,7 +188,7 @@ def is_enabled() -> bool:
 
 
 def _release_all() -> None:
-    """In a forked child: the threads that were checking are not there."""
+    """Releases every use in a forked child, as the threads that were checking are not there."""
     for use in _USES.values():
         use.release("a process that was forked meanwhile began to check it")
 

@@ -38,7 +38,7 @@ _ENTRIES = ("keep_rows", "check_rows")
 
 
 class _Verdict(ctypes.Structure):
-    """`Verdict` of rows.cu."""
+    """The structure `Verdict` of rows.cu."""
 
     _fields_ = (
         ("state", ctypes.c_int),
@@ -85,7 +85,7 @@ class _Reserve:
         return _Memory(size_bytes, counters_bytes)
 
     def give_back(self, memory: _Memory) -> None:
-        """Only after its verdict was read: nothing runs on it any more."""
+        """Takes memory back whose verdict was read: nothing runs on it any more."""
         memory.verdict.state = 0
         with self._lock:
             self._free.append(memory)

@@ -42,7 +42,7 @@ CHECKED_AT_LAUNCH = frozenset({("gemm", "m"), ("linear", "m")})
 
 
 class Task(ctypes.Structure):
-    """`Task` of rows.cu."""
+    """The structure `Task` of rows.cu."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("a", "b", "c", "bias")),

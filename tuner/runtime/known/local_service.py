@@ -28,7 +28,7 @@ def local_address() -> str | None:
 
 
 class NotedAddress:
-    """From `start` to `stop`, or to the end of the process, the address can be found in the data folder.
+    """An address that can be found in the data folder from `start` to `stop`, or to the end of the process.
 
     Whether somebody listens is told by a lock, which ends with the process, however that ends. Processes of one port
     share it.

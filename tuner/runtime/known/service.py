@@ -39,14 +39,14 @@ MAX_REPORTS = 256
 
 
 class SeenTimes(NamedTuple):
-    """What calls of a program took on its GPU, in turns: medians, and how many of each."""
+    """The times of a program's calls on its GPU, ours and the library's in turns: medians, and how many of each."""
 
     ours_ms: float
     library_ms: float
     calls: int
 
     def __str__(self) -> str:
-        """In words."""
+        """The times in words."""
         return f"first calls took {self.ours_ms:.4g} ms, the library's {self.library_ms:.4g} ms ({self.calls} of each)"
 
 

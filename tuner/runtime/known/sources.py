@@ -37,7 +37,7 @@ SERVICE_LIMIT_S = 2.0
 
 
 class Known(NamedTuple):
-    """What was found on one device model: of problems of one size, and of families."""
+    """The findings on one device model: for problems of one size, and for families."""
 
     choices: Mapping[Problem, Choice]
     ranges: Mapping[Family, Ranges]
@@ -296,7 +296,7 @@ class Sources:
         return default_choice(kernel, problem, place, is_usable=usable)
 
     def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """What is known of dense arrays, as the nearest, for arrays with gaps or a packed one, where it fits."""
+        """The dense arrays' configuration as the nearest, for arrays with gaps or a packed one, where it fits."""
         usual = {name: value for name, value in problem.options.items() if name != "packed_b"}
         plain = kernel.problem(problem.dense.stated_shape, problem.dtype, usual)
         if plain == problem:
@@ -309,7 +309,7 @@ class Sources:
         return None if self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _of_fp32(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice | None:
-        """For TF32, of which nothing is known: what FP32 has. The library's TF32 is expected to be faster than that."""
+        """FP32's configuration for TF32 of which nothing is known; the library's TF32 is expected to be faster."""
         exact = _in_fp32(kernel, problem)
         if exact == problem:
             return None

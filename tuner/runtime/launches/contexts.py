@@ -32,7 +32,7 @@ class Memory:
 
 
 class Scratch:
-    """Where the driver writes the id of the current context of one thread."""
+    """The place where the driver writes the id of one thread's current context."""
 
     def __init__(self) -> None:
         self.context_id = ctypes.c_ulonglong()

@@ -93,7 +93,7 @@ class CudaLaunches:
         self._submit(loaded, words, addresses, scalars, stream, packed)
 
     def launch_fresh(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, ordinal: int) -> None:
-        """As `launch`, of arrays that keep their memory and of outputs that nothing else lies in.
+        """Launches as `launch` does, on arrays that keep their memory and into outputs that nothing else lies in.
 
         In a context in which such arrays were launched before, nothing of them is looked up: a model has new addresses
         in every call, and asking for each took longer than the launch.
@@ -165,7 +165,7 @@ class CudaLaunches:
         self._enqueue_all(other, other.words(), addresses, scalars, stream, packed)
 
     def _drop(self, loaded: _Loaded) -> None:
-        """What the current context launches is found anew."""
+        """Forgets what the current context launches, so that it is found anew."""
         mine = OF_THREAD.scratch
         self._ask_context(None, mine.context_id_at)
         with self._lock:

@@ -133,7 +133,7 @@ class HostLibrary:
         self._scalars = [argument.name for argument in kernel.arguments if isinstance(argument, Scalar)]
 
     def launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], *_rest: object) -> None:
-        """As `HostFunction.launch`."""
+        """Calls the library on arrays at these addresses; see `HostFunction.launch`."""
         check_addresses(self._kernel, self._problem, addresses)
         names = (tensor.name for tensor in self._kernel.tensors)
         numbers = dict(zip(self._scalars, scalars, strict=True))

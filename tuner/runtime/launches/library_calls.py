@@ -77,13 +77,13 @@ class LibraryWorkspaces:
 
 @cache
 def _library_in(_context: int) -> cublaslt.CublasLt:
-    """With one handle for the context of that id, which is current; any number of threads may use it."""
+    """The library with one handle for the current context, which has that id; any number of threads may use it."""
     return cublaslt.CublasLt()
 
 
 @cache
 def _cublas_in(_context: int, _precision: str) -> SharedCublas:
-    """With one handle for the context of that id, which is current, and the products of one precision."""
+    """The library with one handle for the current context, which has that id, and the products of one precision."""
     return SharedCublas()
 
 
@@ -166,7 +166,7 @@ class LoadedLibrary(Loaded):
         return status
 
     def failure(self, status: int) -> Exception:
-        """What a status of its launch means."""
+        """The error that a status of its launch means."""
         return LibraryRefusedError(self._name, f"{self._name}: status {status}")
 
 

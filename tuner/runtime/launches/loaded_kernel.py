@@ -49,14 +49,14 @@ Constant = tuple[int, int, int]
 
 
 class HasAddress(Protocol):
-    """Workspaces of launches."""
+    """The workspaces of launches on all streams."""
 
     def address(self, stream: int) -> int:
         """The one for a launch on that stream now."""
 
 
 class Loaded:
-    """What is launched in one context. `spare`: arguments that no launch uses just then.
+    """A kernel as it is launched in one context. `spare`: arguments that no launch uses just then.
 
     `check`: that of its first use, until its verdict was read. `enqueue` makes one of the steps of such arguments.
     """
@@ -124,7 +124,7 @@ class LoadedKernel(Loaded):
         self.enqueue = function("cuLaunchKernelEx")
 
     def failure(self, status: int) -> Exception:
-        """What a status of its launch means."""
+        """The error that a status of its launch means."""
         return LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
 
     def words(self) -> LaunchArguments:
@@ -136,7 +136,7 @@ class LoadedKernel(Loaded):
         return LaunchArguments(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
 
     def kept(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> int:
-        """Where the packed operand lies, packed now where it is not yet; the addresses are all of a launch's."""
+        """The address of the packed operand, packed now where it is not yet; `addresses` are all of a launch's."""
         return packed.address(self._key, lambda: self._pack(packed, addresses, stream))
 
     def _pack(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> KeptMemory:

@@ -42,11 +42,11 @@ class HostWorkspace:
             return aligned
 
     def yielded(self) -> Iterable[Scratch]:
-        """What it holds, which is freed when no launch has it any more."""
+        """The memory held here, which is freed when no launch has it any more."""
         with self._lock:
             held, self._held = self._held, None
             return [] if held is None else [held[1]]
 
 
 def _nothing(_address: int) -> None:
-    """NumPy frees it."""
+    """Frees nothing, as NumPy does."""

@@ -69,11 +69,11 @@ class Room:
         self._refused.clear()
 
     def taken_bytes(self, ordinal: int) -> int:
-        """What launches keep there."""
+        """The bytes that launches keep on that GPU."""
         return self._taken[ordinal]
 
     def by_device(self) -> dict[int, int]:
-        """What launches keep on each GPU, by its number."""
+        """The bytes that launches keep on each GPU, by its number."""
         return {ordinal: taken for ordinal, taken in dict(self._taken).items() if ordinal != HOST}
 
 

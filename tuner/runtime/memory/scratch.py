@@ -35,10 +35,10 @@ class Scratch:
 
 
 class Holder(Protocol):
-    """What keeps scratch memory from call to call."""
+    """A holder of scratch memory that lasts from call to call."""
 
     def yielded(self) -> Iterable[Scratch]:
-        """What may be given back: it is not used for launches from now on."""
+        """The memory that may be given back: launches do not use it from now on."""
 
 
 _HOLDERS: WeakSet[Holder] = WeakSet()

@@ -52,7 +52,7 @@ class GraphForward:
         self.before, self._forward = before, before or type(self.model).forward.__get__(self.model)
 
     def __reduce__(self) -> tuple[type[GraphForward], tuple[nn.Module, Callable[..., Any] | None]]:
-        """Without the graph."""
+        """Pickles the model without its graph."""
         return GraphForward, (self.model, self.before)
 
     def put(self) -> None:
@@ -61,7 +61,7 @@ class GraphForward:
         self.model.forward = self
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
-        """The model's result."""
+        """The model's result, from the graph where it was captured for such arguments."""
         parts = Parts()
         if self.is_on and self._is_captured(positional, named, parts):
             return self._call.replayed(parts, self._graph.replay)
@@ -114,7 +114,7 @@ class GraphForward:
 
     @property
     def remark(self) -> str:
-        """For which calls there is no replay though their arguments are the same objects; empty where there is none."""
+        """A remark on calls that are not replayed though their arguments are the same objects; empty without such."""
         if not self._call.changes_shape:
             return ""
         return (

@@ -37,9 +37,9 @@ SHARED = "shared"
 
 @dataclass(frozen=True)
 class Replacement:
-    """Where an operator stands in: for modules with that input, or for a function with these arguments.
+    """A place where our operator stands in: modules with that input, or a function with these arguments.
 
-    `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
+    `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules, whose arguments `entry` tells.
     `weights`: "int8" where those of the modules become whole numbers. `any_rows`: with inputs of other lengths too.
     """
 
@@ -53,7 +53,7 @@ class Replacement:
 
 
 class Replaced:
-    """What our operator does in the place of one module."""
+    """Our operator in the place of one module."""
 
     __slots__ = ("_accepted", "warm")
 
@@ -61,7 +61,7 @@ class Replaced:
         self._accepted, self.warm = accepted, Warm()
 
     def result(self, module: Any, x: Tensor, make: Callable[[Any, Tensor], Call | None]) -> Any:
-        """Its result, where `warm` has none; None where PyTorch's own runs."""
+        """The operator's result, for inputs that `warm` does not know; None where PyTorch's own runs."""
         key = entry(x)
         if self._accepted.takes(key):
             call, is_timed = make(module, x), key in self._accepted.eager
@@ -228,7 +228,7 @@ def _install_module(module: nn.Module, accepted: Accepted, *, is_quantised: bool
 
 
 class _Fusions(NamedTuple):
-    """By module the names of its fusions with certain arguments; those for torch.compile; those of any length."""
+    """The names of each module's fusions by its arguments; those for torch.compile; the arguments of any length."""
 
     by_module: Mapping[str, Mapping[Hashable, set[str]]]
     compiled: Mapping[str, set[Hashable]]
@@ -263,7 +263,7 @@ def _install_fusions(model: nn.Module, fusions: _Fusions, *, with_gradients: boo
 
 
 class _Made(dict[Hashable, Any]):
-    """What was made for a module to stand in its place. A copy of it, and what is read from a file, has nothing."""
+    """Stand-ins made for a module. A copy of it, and one that is read from a file, is empty."""
 
     def __reduce__(self) -> tuple[type[_Made], tuple[()]]:
         """Pickles as an empty one: what is installed belongs to this process."""

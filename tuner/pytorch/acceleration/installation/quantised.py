@@ -78,7 +78,7 @@ def _call(layer: nn.Linear, x: Tensor) -> Call | None:
 
 
 class QuantisedLayers(SharedLayers):
-    """What such layers of one input compute together: their whole numbers lie behind one another."""
+    """The joint product of such layers with one input: their whole numbers lie behind one another."""
 
     def pieces(self) -> list[list[Any]]:
         """Whole numbers and scales."""

@@ -124,7 +124,7 @@ def _is_in_place(name: str) -> bool:
 
 
 class SharedLayers:
-    """What layers of one input compute together: the first that is called all of it, which is kept for the others.
+    """The joint product of layers with one input: the first that is called computes all, and keeps it for the others.
 
     Until the last of them was called, or the first is called again, the results stay in memory. `is_steady`: the code
     that calls them does not change their input, where PyTorch does not count changes (`inference_mode`).
@@ -149,7 +149,7 @@ class SharedLayers:
         self._state: tuple[Tensor, int, Sequence[Tensor]] | None = None
 
     def pieces(self) -> list[list[Any]]:
-        """What is joined: of each of the product's operands those of all layers."""
+        """The operands that are joined: for each operand of the product those of all layers."""
         return parameters_of(self.layers)
 
     def product(self, x: Tensor, *whole: Any) -> Any:
@@ -157,7 +157,7 @@ class SharedLayers:
         return LINEAR(x, whole[0], whole[1] if whole[1:] else None, "none", ALLOWED)
 
     def forwards(self) -> list[SharedForward]:
-        """What stands in for each of them, once they are joined."""
+        """A stand-in for each layer, for the time when they are joined."""
         return [SharedForward(one, self, place) for place, one in enumerate(self.layers)]
 
     def join(self) -> None:
@@ -185,7 +185,7 @@ class SharedLayers:
         return state[2][place]
 
     def _in_code(self, place: int, x: Tensor) -> Tensor | None:
-        """For torch.compile, in whose code nothing is kept from one call to the next."""
+        """The layer's part under torch.compile, which keeps nothing between calls; None where PyTorch's own runs."""
         if torch.is_grad_enabled() or entry(x) not in self._compiled:
             return None
         if place == 0:
@@ -222,7 +222,7 @@ class SharedForward:
         self.module, self.layers, self._place = module, layers, place
 
     def __reduce__(self) -> tuple[Callable[..., SharedForward], tuple[nn.Module, None, int]]:
-        """Alone."""
+        """Pickles the layer alone."""
         return SharedForward, (self.module, None, 0)
 
     def __call__(self, x: Tensor) -> Any:

@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def saved_ms(self) -> float:
-        """By times alone, of all its calls in one run."""
+        """Milliseconds that its calls in one run save together, by times alone; 0 where a time is not known."""
         if self.pytorch_ms is None or self.ours_ms is None:
             return 0.0
         return self.site.calls * (self.pytorch_ms - self.ours_ms)
@@ -92,7 +92,7 @@ class Candidate:
         return self.loading is not None and self.loading.is_alive()
 
     def wait(self, limit_s: float) -> None:
-        """Until the configuration is compiled and loaded, or so many seconds are over."""
+        """Waits until the configuration is compiled and loaded, or for `limit_s` seconds."""
         if self.loading is not None:
             self.loading.join(max(0.0, limit_s))
 
@@ -120,7 +120,7 @@ def pose(site: Site) -> Candidate:
 
 
 def cost(candidate: Candidate) -> float:
-    """By which they are ordered: what their calls read, write and compute, as bytes; infinite for what is refused."""
+    """The work of a candidate's calls as bytes read, written and computed, which orders them; infinite if refused."""
     problem = candidate.problem
     if problem is None:
         return math.inf

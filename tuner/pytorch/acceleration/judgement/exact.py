@@ -31,7 +31,7 @@ class _InDouble(TorchDispatchMode):  # type: ignore[misc]
     """Computes every operator in float64: a parameter is cast where it is read, so that only one layer's are there."""
 
     def __torch_dispatch__(self, function: Any, _types: Any, arguments: Sequence[Any] = (), named: Any = None) -> Any:
-        """The operator's result."""
+        """The operator's result, in float64."""
         arguments, named = list(arguments), dict(named or {})
         written = _written(function)
         kept = {one.dtype for one in _tensors(arguments, named, written) if one.dtype in LOWER}
@@ -78,7 +78,7 @@ def _no_autocast(kind: str) -> Any:
 
 
 def computed_in_double(run: Callable[[Any], Any], model: nn.Module | None) -> Any:
-    """What `run(model)` is in float64: the model's code with its own parameters, else a copy's; raises what that does.
+    """The result of `run(model)` in float64: the model's code with its parameters cast, or a copy's; passes errors on.
 
     Without a model it is `run(None)`.
     """
@@ -93,7 +93,7 @@ def computed_in_double(run: Callable[[Any], Any], model: nn.Module | None) -> An
 
 
 def _with(run: Callable[[Any], Any], code: Callable[..., Any]) -> Any:
-    """What `run` makes of the code, whose arguments are in float64."""
+    """The result of `run` for the code, whose arguments are in float64."""
     with in_double():
         return run(lambda *given, **named: called(code, given, named, partial(_cast, dtype=torch.float64)))
 
@@ -106,7 +106,7 @@ class InParts(TorchDispatchMode):  # type: ignore[misc]
         self._count = count
 
     def __torch_dispatch__(self, function: Any, _types: Any, arguments: Sequence[Any] = (), named: Any = None) -> Any:
-        """The operator's result."""
+        """The operator's result; a product's k is summed in `_count` parts."""
         named = dict(named or {})
         known = _PRODUCTS.get(function.overloadpacket)
         is_special = function.overloadpacket is aten.convolution and (arguments[6] or arguments[8] != 1)

@@ -94,7 +94,7 @@ class Judge:
         install(self.model, stands, with_gradients=self.with_gradients)
 
     def choose(self, candidates: Sequence[Candidate], beside: Sequence[Candidate] = ()) -> list[Candidate]:
-        """Those without which the model is slower than with all of them and those beside; the others get a reason.
+        """The candidates that pay: without one the model is slower than with all and those beside. Others get a reason.
 
         They leave one at a time, since two may each be a loss only as long as the other is there.
         """
@@ -146,7 +146,7 @@ class Judge:
         return self.standard.of_program.verdict(self.run(self.model))
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
-        """What all these replacements bring, as a CUDA graph too and under torch.compile where these work.
+        """The gain of all these replacements, as a CUDA graph too and under torch.compile where these work.
 
         What torch.compile makes is timed as a graph too, in which small kernels between ours are one.
         """

@@ -25,12 +25,12 @@ class Pace:
 
     @property
     def used_s(self) -> float:
-        """Since the beginning."""
+        """Seconds since the beginning."""
         return self._clock() - self._begun
 
     @property
     def left_s(self) -> float:
-        """Until the end of the last rounds, at least 0."""
+        """Seconds until the end of the last rounds, at least 0."""
         return max(0.0, END * self.limit_s - self.used_s)
 
     def exclude(self, seconds: float) -> None:

@@ -66,7 +66,7 @@ class Sample:
             self._ready = rebuilt(self._form, self._tensors)
 
     def __call__(self, model: Callable[..., Any]) -> Any:
-        """The result."""
+        """The model's result for the sample, which is put back as it was where calls change it."""
         if not self.changes:
             return model(*self.positional, **self.named)
         if self._form is None:

@@ -119,7 +119,7 @@ def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleratio
 
 
 def _fit(chosen: list[Candidate], tolerance: float | None, judge: Judge, result: Acceleration) -> list[Candidate]:
-    """Those with which the model's output is right: all, more accurately if need be, or all but some.
+    """The replacements with which the model's output is right: all, more accurate ones if need be, or all but some.
 
     Those are left out that add most to its error for their gain. Fusions are then added one by one.
     """
@@ -167,7 +167,7 @@ def _take_finer(candidate: Candidate, limit_s: float) -> None:
 
 
 def _strain(candidate: Candidate) -> float:
-    """What a replacement adds to the square of the model's error, for each millisecond that it saves."""
+    """The squared error that a replacement adds to the model's for each millisecond saved; 0 without a verdict."""
     if candidate.verdict is None:
         return 0.0
     error, own = candidate.verdict.error.whole, candidate.verdict.eager.whole

@@ -44,7 +44,6 @@ class Error(NamedTuple):
     row: float
 
     def __str__(self) -> str:
-        """Both."""
         return f"{self.whole:.2g} (largest row {self.row:.2g})"
 
 
@@ -115,7 +114,7 @@ class Standard:
 
     @property
     def of_program(self) -> Standard:
-        """For the whole model as the program runs it: operators that stay PyTorch's may compute in TF32."""
+        """The standard of the whole model as the program runs it: operators that stay PyTorch's may compute in TF32."""
         if not self.as_set:
             return self
         larger = zip(self.eager, self.as_set, strict=True)
@@ -156,7 +155,7 @@ def _has_errors(one: Tensor) -> bool:
 
 
 def _sane(one: Tensor) -> float:
-    """What PyTorch's own may be off by if both computed the same: half of its digits. A router may choose otherwise."""
+    """The error allowed where both computed the same: half of the dtype's digits. A router may choose otherwise."""
     return math.sqrt(torch.finfo(one.dtype).eps) if one.is_floating_point() else 0.0
 
 

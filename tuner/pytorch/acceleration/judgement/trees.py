@@ -102,7 +102,7 @@ def _child(name: str, value: Any, parts: Parts, strict: bool) -> Hashable:
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """Its attributes, where they are all that it is, beside the items of a list or a dictionary."""
+    """The value's attributes; None where there is more to it than these and the items of a list or a dictionary."""
     names, own = _slots(type(value)), getattr(value, "__dict__", None)  # type: ignore[arg-type]
     if names is None or not (names or own is not None):
         return None
@@ -177,7 +177,7 @@ def has_state(parts: Parts) -> bool:
 def called(
     code: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any], convert: Callable[[Tensor], Tensor]
 ) -> Any:
-    """What the code makes of the arguments with other tensors; what it does to them is done to their objects."""
+    """The code's result for the arguments with converted tensors; what it does to these is done to the originals."""
     before, own = Parts(), Parts()
     form = apart((positional, named), before, strict=False)
     given = rebuilt(form, [convert(one) for one in before.tensors])

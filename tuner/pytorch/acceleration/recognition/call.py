@@ -59,10 +59,10 @@ class Call(NamedTuple):
 
 
 def entry(argument: Any) -> Hashable:
-    """What of an argument decides whether a call is one that was accepted; no GPU's number, as ranks have each one.
+    """The argument's key, the same in all calls of one accepted kind; no GPU's number, as ranks have each one.
 
-    Beside device, type, shape and strides of a tensor it is the precision of autocast, or of float32 on a GPU what the
-    program allows PyTorch's products, where that is not PyTorch's default.
+    Beside device, type, shape and strides of a tensor it holds the precision: autocast's, or for float32 on a GPU the
+    one that the program allows PyTorch's products, where that is not PyTorch's default.
     """
     if isinstance(argument, Tensor):
         if argument.layout is not torch.strided:

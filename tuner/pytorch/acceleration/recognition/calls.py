@@ -180,7 +180,7 @@ def of_turned_layer(module: Any, x: Tensor) -> Call | None:
 
 
 def foreign(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
-    """What makes a call of a module of another library, which is known by the name of its class."""
+    """The maker of calls for another library's module, known by the name of its class; None for other modules."""
     name, weight = type(module).__name__, module._parameters.get("weight")  # noqa: SLF001 - as in installed.py
     if name.endswith("RMSNorm") and weight is not None:
         return of_foreign_norm
@@ -189,7 +189,7 @@ def foreign(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
 
 
 def stand_in(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
-    """What makes a call of such a module; None where there is nothing for its class, or something makes its weight.
+    """The maker of such a module's calls; None where there is nothing for its class, or something makes its weight.
 
     A layer that is to be turned poses the problem that it will pose then.
     """

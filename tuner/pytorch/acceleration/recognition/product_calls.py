@@ -17,7 +17,7 @@ from tilewright.tuner.pytorch.precision import ALLOWED
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:  # noqa: A002
-    """A layer's."""
+    """The call of a linear layer; None where the weight is no matrix."""
     return Call(LINEAR, (input, weight, bias, "none", ALLOWED)) if weight.dim() == 2 else None
 
 

@@ -51,7 +51,7 @@ class Site:
     weights: str = ""
 
     def stand(self, *, compiled: bool = False) -> Replacement:
-        """Where the operator would stand in."""
+        """The replacement at this site."""
         is_compiled = compiled and self.can_compile
         where = tuple(self.modules), self.function
         return Replacement(self.entry, *where, is_compiled, self.fusion, self.weights, self.takes_any_rows)
@@ -69,7 +69,7 @@ class Site:
 
     @property
     def words(self) -> str:
-        """Where the site is, in words for a table."""
+        """The site's name, for a table."""
         if self.function:
             return self.function
         names = [_short(name) or "the model" for name in self.modules]
@@ -93,7 +93,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         self._inside = 0
 
     def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
-        """The function's result."""
+        """The function's result; a call that our operators know is noted as a site."""
         named = named or {}
         if function in FUNCTIONS and not self._inside:
             call = call_of(function, arguments, named)
