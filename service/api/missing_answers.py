@@ -34,7 +34,7 @@ CHANGED_EVERY_S = 2.0
 
 
 class MissingAnswers:
-    """From `start` to `stop` what is missing in the memory is computed by the pool, behind all that is urgent."""
+    """A thread that has the pool compute, behind all that is urgent, what is missing in the memory."""
 
     def __init__(self, memory: BestMemory, pool: BestPool) -> None:
         self._memory, self._pool = memory, pool

@@ -77,7 +77,7 @@ def views_path() -> str:
 
 
 def signed_in() -> Caller | None:
-    """Who shows a key, on a server that demands keys; None for anybody else."""
+    """The caller whose key is shown, on a server that demands keys; None for anybody else."""
     caller = _reader.get()
     return caller if caller is not None and caller.key_id is not None else None
 
@@ -146,7 +146,7 @@ def compressed(request: Request, response: Response) -> Response:
 
 
 def _why_not(error: InvalidRequestError | InvalidProblemError | RequestValidationError) -> str:
-    """What is wrong with an address, in a sentence for each part of it."""
+    """The faults of an address, a sentence for each of its parts."""
     if isinstance(error, InvalidRequestError):
         example = f" Example: {error.example}" if error.example else ""
         return f"The {_in_words(error.field)} {error.reason}{example}"

@@ -240,7 +240,7 @@ class ViewRequest(Request):
 
 
 class SeenTimes(Request):
-    """What calls of a client's program took on its GPU, in turns with its library's call: medians."""
+    """Median times of calls in a client's program on its GPU, in turns with its library's call."""
 
     ours_ms: float = Field(gt=0, le=1e7, description="The configuration's.", examples=[1.88])
     library_ms: float = Field(gt=0, le=1e7, description="That of the library's call.", examples=[1.21])
@@ -295,7 +295,7 @@ OwnerName = Annotated[str, Field(pattern=r"^(oidc:)?[A-Za-z0-9][A-Za-z0-9._-]{0,
 
 
 class ProjectQuotas(Request):
-    """What the keys of a project may have together, in place of the settings' quotas of each key; null: these hold."""
+    """Limits on the keys of a project together, instead of the settings' quotas of each key; null: these hold."""
 
     max_open_jobs: int | None = Field(
         default=None, gt=0, le=10**6, description="Jobs of all its keys, and of their schedules, queued or running."

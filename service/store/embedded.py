@@ -95,7 +95,7 @@ class EmbeddedPostgres:
         return self._address()
 
     def enter(self) -> str:
-        """As `ensure`, and counts this process among the server's users until it ends or leaves."""
+        """The address, as of `ensure`; this process counts among the server's users until it ends or leaves."""
         self._make_home()
         if self.home not in _entered:
             _entered[self.home] = share(self.home / "users.lock")

@@ -69,7 +69,7 @@ class FamilyRun:
         return Exit.ENDED
 
     def _known(self, session: Session) -> tuple[list[Configuration], frozenset[Configuration]]:
-        """Where to begin: what the caller asked for, and the tables that stand. What is known to be wrong."""
+        """Configurations to begin with, by the caller's wish and from standing tables; and those known to be wrong."""
         slug = self.device.model.slug
         asked = [Configuration.from_json(start) for start in self.job.starts or ()]
         tables = current_tables(session, [self.family.hash], slug)

@@ -181,7 +181,7 @@ class _Runner:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative for a signal."""
+        """The exit status of the job's process, negative for a signal; None while it runs."""
         return self._process.returncode if self._process else None
 
     async def start(self) -> None:

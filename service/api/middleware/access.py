@@ -124,7 +124,7 @@ class AccessControl:
         is_known: bool = False,
         limiter: CapacityLimiter | None = None,
     ) -> T:
-        """What `find` finds in a thread: who shows a token. A token that `is_known` was in force a moment ago.
+        """The owner of a token, which `find` looks up in a thread. A token that `is_known` was in force a moment ago.
 
         Raises UnknownCallerError where it finds nothing, TooManyRequestsError where it often found nothing before.
         """
@@ -152,7 +152,7 @@ class AccessControl:
 
     @cached_property
     def abroad(self) -> CapacityLimiter:
-        """For calls of an OpenID provider: one that does not answer must not keep the threads that answer requests."""
+        """A limit on threads that call an OpenID provider: one that does not answer must not keep them all."""
         return CapacityLimiter(ABROAD_AT_ONCE)
 
     @cached_property

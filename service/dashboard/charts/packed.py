@@ -62,7 +62,7 @@ def _rounded(values: Sequence[float | None]) -> NDArray[np.float32]:
 
 
 def _places(values: Iterable[Any]) -> tuple[NDArray[Any], list[Any]]:
-    """For each value its place in the list of those that occur, and that list: rising, None last."""
+    """The place of each value in the list of those that occur, and that list: rising, None last."""
     occurring = list(values)
     listed = sorted(set(occurring), key=lambda value: (value is None, value))
     place_of = {value: place for place, value in enumerate(listed)}

@@ -136,7 +136,7 @@ def _line(
 
 
 def _arrows(results: Sequence[ResultAnswer]) -> list[Options]:
-    """From where the default configuration lies to the best: straight up, since the work is the same."""
+    """Arrows from the default configurations to the best ones: straight up, since the work is the same."""
     arrows = []
     for result in results:
         default, x = _default(result), _intensity(result)

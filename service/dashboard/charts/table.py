@@ -80,6 +80,6 @@ def _says(table: TableAnswer, one: MeasuredSizeAnswer, time_ms: float, who: str)
 
 
 def _changes(table: TableAnswer) -> Iterator[Options]:
-    """Where each range but the first begins, with its number in the table below the chart."""
+    """A mark where each range but the first begins, with its number in the table below the chart."""
     for number, (before, after) in enumerate(pairwise(table.ranges), start=2):
         yield {"xAxis": (before.high * after.low) ** 0.5, "name": f"{number}"}

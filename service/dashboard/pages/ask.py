@@ -116,7 +116,7 @@ async def _best(request: Request, query: tuple[str, str, str, str, str | None]) 
 
 
 def _answer(request: Request, best: BestAnswer, slug: str, models: list[DeviceModelAnswer]) -> dict[str, Any]:
-    """What the page shows of the answer: its source and its snippets."""
+    """The answer as the page shows it, with its source and its snippets."""
     name = best.problem.kernel
     declared = catalog.kernel_named(name)
     is_exact = best.match is Match.EXACT and best.study_id is not None

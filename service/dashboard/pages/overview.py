@@ -230,7 +230,7 @@ class Home:
 
     @classmethod
     def of(cls, kernels: Sequence[KernelSummary]) -> Home:
-        """From the summaries of all kernels; those of a stand-in count only where there is no GPU's."""
+        """The summary over all kernels; those of a stand-in count only where there is no GPU's."""
         tuned = [one for one in kernels if one.tuned]
         is_stand_in = bool(tuned) and all(one.is_stand_in for one in tuned)
         counted = [one for one in tuned if one.is_stand_in is is_stand_in]
@@ -251,7 +251,7 @@ def _mean(pairs: Iterable[tuple[float | None, int]]) -> float | None:
 
 
 def _next(kernels: Sequence[KernelSummary]) -> list[tuple[str, str]]:
-    """What is worth doing, the most urgent first."""
+    """The things worth doing with their pages, the most urgent first."""
 
     def count(status: CellStatus) -> int:
         return sum(one.counts[status] for one in kernels)

@@ -179,7 +179,7 @@ def _line(entry: HistoryEntry, kernel: str) -> dict[str, Any]:
 
 @router.get("/tables/{table_id}")
 def family(request: Request, table_id: int) -> HTMLResponse:
-    """One table."""
+    """The page of one table."""
     if not 0 < table_id <= MAX_ROW_ID:
         raise NotFoundError("table", str(table_id))
     with transaction() as session:

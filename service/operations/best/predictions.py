@@ -112,7 +112,7 @@ def predictions(
     is_stored: bool = True,
     is_rough: bool = False,
 ) -> dict[Problem, Prediction | None]:
-    """For each problem its prediction, or None where the tuned and the shipped shapes allow none.
+    """The prediction of each problem, or None where the tuned and the shipped shapes allow none.
 
     `asked` says of each problem which configurations it admits, `tuned` holds the best rows of the device model. Each
     of its shapes takes the place of the nearest shipped one. `until`: from this moment of `time.monotonic` on, no

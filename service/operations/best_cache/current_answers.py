@@ -141,7 +141,7 @@ def _is_noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_
 
 
 def _noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_whole: bool) -> CurrentAnswer | str | None:
-    """What is known of a problem without an answer: why it has none, or that it is being computed; else None."""
+    """The reason why a problem has no answer, PENDING while that is computed, or None where nothing is known."""
     problem = _problem(asked) if memory is not None else None
     if memory is None or problem is None:
         return None

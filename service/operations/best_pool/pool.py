@@ -125,7 +125,7 @@ class _Lane:
             return sum(len(work.left) for work in (*self._later, *(w for own in self._turns.values() for w in own)))
 
     def start(self) -> None:
-        """Starts the process."""
+        """Starts the pool's process."""
         with self._changed:
             self._wake()
 

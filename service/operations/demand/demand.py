@@ -50,7 +50,7 @@ class RequestedProblem:
 
     @classmethod
     def of(cls, problem: TunedFor | Problem | Family, device_model: str) -> RequestedProblem:
-        """From the problem of an answer, or the family of a question."""
+        """The requested problem of an answer, or of a question about a family."""
         return cls(
             device_model,
             problem.kernel,

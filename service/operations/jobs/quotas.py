@@ -120,7 +120,7 @@ def _capital(text: str) -> str:
 
 
 def _shares_of_caller(session: Session) -> list[Share]:
-    """Those of the present caller, locked."""
+    """The shares of the present caller in its quotas, locked; none for a caller without a key or limit."""
     who = acting()
     if who is None or who.caller.key_id is None:
         return []
@@ -130,7 +130,7 @@ def _shares_of_caller(session: Session) -> list[Share]:
 
 
 def _locked_shares(session: Session, key_id: UUID) -> list[Share]:
-    """Those of a key; the keys of its name and a project with quotas are locked: who counts for them takes turns."""
+    """A key's shares in quotas. The keys of its name, and a project with quotas, are locked: requests take turns."""
     table, loaded = models.ApiKey, [joinedload(models.ApiKey.project)]
     name = select(table.name).where(table.id == key_id).scalar_subquery()
     same = select(table.id).where(table.name == name).order_by(table.id)

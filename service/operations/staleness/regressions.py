@@ -15,10 +15,10 @@ from tilewright.service.store import models
 
 @dataclass(frozen=True)
 class Earlier:
-    """What each row of `best_configurations` joined with `environments` is compared with: join `row` on true.
+    """The best before each row of `best_configurations` joined with `environments`: join `row` on true.
 
-    `slowdown`: its time over that of the best before it, null for the first. `is_regressed`: that is beyond the noise
-    of both, as `comparisons.compare` decides, and no note acknowledges it. Retracted bests were wrong: nothing is
+    `slowdown`: the row's time over that of the best before it, null for the first. `is_regressed`: that is beyond the
+    noise of both, as `comparisons.compare` decides, and no note acknowledges it. Retracted bests were wrong: nothing is
     compared with them.
     """
 

@@ -84,7 +84,7 @@ class StandingFacts:
     def of(
         cls, moved: Sequence[bool | None], tried: Iterable[str] | None, space_by_source: Mapping[str, int] | None
     ) -> StandingFacts:
-        """From the columns of `with_standing`."""
+        """The facts in the columns of `with_standing`."""
         reasons = tuple(reason for reason, holds in zip(_MOVED, moved, strict=True) if holds)
         return cls(reasons, frozenset(tried or ()), space_by_source or {})
 
