@@ -44,7 +44,7 @@ class Kernel(DeclaredKernel):
     """A declared kernel with its problems, spaces and sources: everything that tuning and serving need."""
 
     def passed(self, problem: Problem) -> Sequence[Argument]:
-        """The arguments that a launch passes, in order; of a Triton source not those that its code has as constants.
+        """The arguments that a launch passes, in order, without those that a Triton source has as constants.
 
         The size of an axis at launch comes behind the declared ones.
         """

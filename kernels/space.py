@@ -63,7 +63,7 @@ Start = Callable[[Problem, Limits], Mapping[str, int]]
 
 
 def no_start(_problem: Problem, _limits: Limits) -> Mapping[str, int]:
-    """Nothing: a search begins with the parameters' defaults."""
+    """No values: a search begins with the parameters' defaults."""
     return {}
 
 

@@ -63,7 +63,7 @@ def covering(*axes: str, block: Sequence[str], items: Sequence[str] = ()) -> Cal
 
 
 def no_workspace(_values: Values, _problem: Problem) -> int:
-    """0: a variant without a workspace."""
+    """The bytes of a variant without a workspace: 0."""
     return 0
 
 
@@ -100,7 +100,7 @@ class TensorMap:
 
 
 def always(_values: Values, _problem: Problem) -> bool:
-    """True: of a variant whose rows, for instance, are each computed by themselves, whatever its parameters."""
+    """True, for a variant of which this holds with any parameters, such as computing each row by itself."""
     return True
 
 
@@ -110,12 +110,12 @@ def rows_at_launch(problem: Problem) -> bool:
 
 
 def no_constexprs(_values: Values, _problem: Problem) -> Mapping[str, object]:
-    """None: a variant whose function has parameters and sizes alone."""
+    """No constexprs: the variant's function has parameters and sizes alone."""
     return {}
 
 
 def no_tensor_maps(_values: Values, _problem: Problem) -> tuple[TensorMap, ...]:
-    """None: a variant whose source has pointers alone."""
+    """No tensor maps: the variant's source has pointers alone."""
     return ()
 
 
@@ -188,7 +188,7 @@ class Variant:
         return "ptx" not in limits.features or self.min_compute_capability <= limits.compute_capability <= newest
 
     def admits(self, problem: Problem, limits: Limits) -> bool:
-        """Whether a device that it runs on has a configuration of it for the problem."""
+        """Whether a device that the variant runs on has a configuration of it for the problem."""
         takes = not problem.at_launch or self.takes_size(problem)
         return takes and self.supports(problem) and self.has_room(problem, limits)
 

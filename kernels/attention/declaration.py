@@ -62,7 +62,7 @@ def launch_tiled(c: Values, p: Problem) -> Launch:
 
 
 def shared_bytes_tiled(c: Values, p: Problem) -> int:
-    """A tile of K and one of V."""
+    """Bytes of a tile of K and one of V."""
     return 2 * c.TILE_K * p.shape["depth"] * p.item_bytes
 
 
@@ -77,7 +77,7 @@ def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def start_tiled(p: Problem, _d: Limits) -> dict[str, int]:
-    """No more queries and threads of a query than there is work for."""
+    """The start: no more queries, or threads for a query, than there is work for."""
     queries, depth = min(p.shape["queries"], TILE_Q.default), p.shape["depth"]
     lanes = max((count for count in LANES.values if 2 * count < depth), default=LANES.values[0])
     tile = next(count for count in TILE_Q.values if count >= queries)

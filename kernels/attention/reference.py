@@ -62,7 +62,7 @@ def attention_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, 
 
 
 def _mask(problem: Problem, arrays: Arrays, b: int, h: int, rows: slice) -> NDArray[np.float64] | None:
-    """The mask's addends for the scores of these rows: 0, or minus infinity for a key that is left out."""
+    """Addends to the scores of these rows by the mask: minus infinity for a key that is left out."""
     if has_mask(problem):
         return np.asarray(arrays["M"][b, h, rows], dtype=np.float64)
     if problem.options["mask"] == "causal":

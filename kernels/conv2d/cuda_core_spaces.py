@@ -43,7 +43,7 @@ def launch_implicit_gemm(c: Values, p: Problem) -> Launch:
 
 
 def shared_bytes_implicit_gemm(c: Values, p: Problem) -> int:
-    """Two buffers of both operands of the product inside."""
+    """Bytes of two buffers for both operands of the product inside."""
     return gemm.shared_bytes_wpt(c, product(p))
 
 
@@ -81,7 +81,7 @@ def channels_divide(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def runs_fit(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no run of half the length covers the output as well, and a thread's work is not too long a code."""
+    """Whether half a run would not cover the output too, and a thread's code is not too long."""
     height, width = out_extents(p)
     taps = p.shape["kernel_h"] * p.shape["kernel_w"]
     outputs = c.RUN_H * c.RUN_W * c.VECTOR_WIDTH

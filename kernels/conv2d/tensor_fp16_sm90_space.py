@@ -131,7 +131,7 @@ def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether FP32's bound is asked for, in float32, of whole steps and of sums long enough for what is cut off."""
+    """Whether the problem is float32 with FP32's bound, whole steps, and sums long enough for what is cut off."""
     exact = p.dtype == "float32" and p.options["accuracy"] == "fp32" and not p.options["depthwise"]
     return exact and p.shape["channels"] % STEP == 0 and PROMOTE_K.values[0] ** 2 <= PROMOTED_SQUARED * terms(p)
 

@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def is_of_matrices(self) -> bool:
-        """Whether `as_matrices` can say it: dense, or whole rows, of one matrix or of several."""
+        """Whether `as_matrices` can describe it: it is dense, or whole rows of one matrix or several."""
         return self.is_dense or (len(self.shape) in {2, 3} and self.strides[-1] == 1)
 
     @property
@@ -96,7 +96,7 @@ class Layout:
         return self.view(memory)
 
     def gaps_written(self, memory: NDArray[Any]) -> int:
-        """How many elements between the rows are no longer as `placed` leaves them."""
+        """How many elements between the rows differ from what `placed` left there."""
         if self.is_dense:
             return 0
         in_gap = np.ones(self.elements, bool)

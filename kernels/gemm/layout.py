@@ -64,7 +64,7 @@ def takes_rows_or_batch(p: Problem) -> bool:
 
 
 def counters_fit(count: int) -> bool:
-    """Whether so many counters have room at the start of a workspace that all sizes share."""
+    """Whether so many counters fit at the start of a workspace that all sizes share."""
     return 4 * count <= SHARED_COUNTER_BYTES
 
 

@@ -72,7 +72,7 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage; who is the last to arrive, of each warpgroup, where tiles are shared."""
+    """Two barriers a stage; where tiles are shared, each warpgroup's word of the last block."""
     return ceil_div(16 * stages(c, p) + (4 * MULTIPLIERS if c.SPLIT_K > 1 else 0), 16) * 16
 
 
@@ -132,7 +132,7 @@ class Operand:
 
     @property
     def is_short(self) -> bool:
-        """Whether the first launch packs it at once, from the registers of a block or of a cluster."""
+        """Whether the first launch packs the operand at once, from the registers of a block or of a cluster."""
         if self.is_contiguous:
             return ceil_div(self.steps * STEP_CHUNKS, self.line_threads) <= MOST_CHUNKS_HELD
         width = 4 if self.is_aligned else 1
@@ -193,7 +193,7 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
-    """Blocks for either operand, as whole clusters where some lines are a cluster's; a packed B has been seen."""
+    """A launch that surveys both operands, in whole clusters where some lines are a cluster's; not a packed B."""
     a, b = operands(p)
     return _launch_survey((a,) if p.options["packed_b"] else (a, b))
 
@@ -210,7 +210,7 @@ def _launch_survey(some: tuple[Operand, ...]) -> Launch:
 
 
 def launch_keep_pack(_c: Values, p: Problem) -> Launch:
-    """A warp eight lines of B and a step; nothing of a B that was packed as it was surveyed."""
+    """A launch of a warp for eight lines of B and a step; of none where the survey packed B already."""
     b = operands(p)[1]
     return Launch((1 if b.is_short else b.pack_blocks, 1, 1), (PACK_THREADS, 1, 1))
 
@@ -301,7 +301,7 @@ def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def rows_suit_problem(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether tiles of 64 rows are what it takes: for few rows, or to give more multiprocessors work."""
+    """Whether tiles of 64 rows are needed: for few rows, or to give more multiprocessors work."""
     if p.shape["m"] <= SMALL_TILE:
         return c.TILE_M == SMALL_TILE
     return c.TILE_M != SMALL_TILE or clusters(c, p) <= 2 * d.multiprocessors

@@ -40,7 +40,7 @@ def launch_vectorized(c: Values, p: Problem) -> Launch:
 
 
 def rows_exist(rows_per_block: int, p: Problem) -> bool:
-    """Whether no block of half as many rows would cover them all."""
+    """Whether half as many rows a block would not cover them all."""
     return rows_per_block == 1 or rows_per_block // 2 < p.shape["m"]
 
 

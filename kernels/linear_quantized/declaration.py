@@ -40,7 +40,7 @@ def fault(p: Problem) -> tuple[str, str] | None:
 
 
 def columns(p: Problem) -> int:
-    """Eights of rows of X of a block of `tensor`: all of them, but where their number comes with the launch."""
+    """Rows of X of a `tensor` block in eights: all of them, unless their number comes with the launch."""
     return COLUMNS_AT_LAUNCH if p.at_launch else ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
 
 
@@ -91,7 +91,7 @@ ROWS = Variant(
 
 
 def launch_tensor(c: Values, p: Problem) -> Launch:
-    """A block 16 * ROWS rows of W, its warps sharing k; rows of X along y where one block does not have them all."""
+    """A launch of a block for 16 * ROWS rows of W, its warps sharing k; X's rows go along y if they are many."""
     rows_w, rows_x = FRAGMENT_ROWS * c.ROWS, FRAGMENT_COLUMNS * columns(p)
     grid = (ceil_div(p.shape["n"], rows_w), ceil_div(p.shape["m"], rows_x), 1)
     return Launch(grid, (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p))

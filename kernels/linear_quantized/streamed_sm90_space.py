@@ -18,12 +18,12 @@ OTHER_REGISTERS = 64  # of a thread, beside its sums: weights on their way, addr
 
 
 def columns(p: Problem) -> int:
-    """Rows of X with the zeros below them: as many as a product has columns."""
+    """Rows of X with zeros below them: as many as a product has columns."""
     return next((count for count in (16, 32) if count >= rows(p)), MOST_COLUMNS)
 
 
 def rows(p: Problem) -> int:
-    """Rows of X that there is room for: all that there may be, where their number comes with the launch."""
+    """Rows of X that a block has room for: all possible ones, where their number comes with the launch."""
     return MOST_ROWS if p.at_launch else p.shape["m"]
 
 
@@ -63,7 +63,7 @@ def beside_bytes(c: Values, p: Problem) -> int:
 
 
 def grid_bytes(c: Values, p: Problem) -> int:
-    """Scales, and zero points, of the tile's rows and the block's share of k: an odd number of words of each row."""
+    """Bytes of scales and zero points for the tile's rows and the block's share of k: an odd number of words a row."""
     own = 1 if groups(p) == 1 else ceil_div(steps(p), c.SPLIT) * (step_k(p) // GROUP)
     return tile_rows(c) * 4 * (ceil_div(own * (1 + has_zeros(p)), 2) | 1)
 
@@ -119,7 +119,7 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def blocks_run_at_once(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether there are places for all blocks where they are more than tiles, and blocks for all places."""
+    """Whether blocks beyond the number of tiles all run at once, and there are blocks for all places."""
     places = c.RESIDENT * d.multiprocessors
     return (c.SPLIT == 1 or blocks(c, p) <= places) and (c.RESIDENT == 1 or blocks(c, p) > places - d.multiprocessors)
 

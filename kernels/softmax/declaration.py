@@ -53,7 +53,7 @@ def shared_bytes_block(c: Values, p: Problem) -> int:
 
 
 def threads_hold(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether a thread's part of a row fits its registers, by estimate, and half the threads do not get it at once."""
+    """Whether a thread's part of a row fits its registers, and half the threads would need several accesses."""
     step = c.THREADS_PER_ROW * c.VECTOR_WIDTH
     numbers = -(-p.shape["n"] // step) * c.VECTOR_WIDTH
     available = min(d.max_registers_per_thread, d.registers_per_multiprocessor // threads_held(c))
@@ -74,7 +74,7 @@ def row_is_held(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no block of half as many warps would cover all rows."""
+    """Whether half as many warps a block would not cover all rows."""
     return c.WARPS == 1 or rows_of_block(c) // 2 < p.shape["m"]
 
 
