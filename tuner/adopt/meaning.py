@@ -35,7 +35,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Meaning:
-    """The parameters that change the result; `untold` are those of which nobody knows, and `why`."""
+    """The parameters that change the result; `untold`: those that were not compared, and `why`."""
 
     changing: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def _pairs(
 
 
 def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Configuration, Configuration]) -> bool:
-    """Whether two configurations compute something else where both write; one that fails does not count as such.
+    """Whether two configurations differ where both write; one that fails does not count as different.
 
     Their blocks need not cover the same elements: work per thread changes how many there are.
     """
@@ -138,13 +138,13 @@ def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Con
 
 
 def _written(results: NDArray[Any], again: NDArray[Any], before: NDArray[Any] | None) -> NDArray[np.bool_]:
-    """The elements that both launches left with one value, which is not what an array that is read held before."""
+    """The elements that both launches wrote: each left one value, and not what an input array held before."""
     written = (results == again) | ((results != results) & (again != again))  # noqa: PLR0124 - NaN is unequal to itself
     return np.asarray(written if before is None else written & (results != before), np.bool_)
 
 
 def posed(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The record of the same kernel with these parameters as axes of its problem."""
+    """The record of the same kernel with these parameters turned into axes of its problem."""
     text_of = {name: f'p.shape["{name}"]' for name in names}
 
     def read(expression: str) -> str:

@@ -68,7 +68,7 @@ def _equals(name: str, value: Any, values: Sequence[Any]) -> str:
 
 
 def _with_default(text: str, name: str, default: int) -> str:
-    """The text, which takes the parameter from outside and defines the default where it has a definition."""
+    """The text changed to take the parameter from outside, with the default where it had a definition."""
     guarded, count = re.subn(_GUARDED.format(name=name), rf"\g<1> {default}", text)
     if count:
         return guarded
@@ -81,7 +81,7 @@ def _with_default(text: str, name: str, default: int) -> str:
 
 
 def _filled(text: str, symbol: str, values: str) -> str:
-    """The text, whose constant memory has these values from the start: no compiler takes them for fixed."""
+    """The text with these values in its constant memory from the start; no compiler treats them as fixed."""
     declared = rf"(__constant__[^;={{}}]*?\b{symbol}\s*(?:\[[^\]]*\]\s*)*);"
     filled, count = re.subn(
         declared,
@@ -137,7 +137,7 @@ def with_cut(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut_of(project: Project, entry: str) -> Cut:
-    """The part that the entry needs; all of it where macros make the function, or several have its name."""
+    """The part that the entry needs; everything where macros make the function, or several have its name."""
     bare = entry.partition("<")[0].rpartition("::")[2].strip()
     found = [kernel for kernel in project.main.kernels if kernel.name == bare]
     if len(found) != 1:
@@ -200,7 +200,7 @@ class Arguments:
         return PointerUses(self._tree).of(self._function.node, name)
 
     def axes_of_blocks(self, name: str) -> str:
-        """The axes of the grid along which each block writes its own number into the array; "" where it does more.
+        """The axes of the grid whose block number each block writes to its own element; "" where it does more.
 
         It is written in the kernel, or in a function that it calls.
         """

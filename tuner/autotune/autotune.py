@@ -45,7 +45,7 @@ class ChosenFunction:
         return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """One launch; what is known of the problem is looked for at the first of its kind."""
+        """One launch; at the first of its kind the known configuration is looked up."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.compiler.is_compiling():
             raise LaunchError(UNTRACEABLE)
@@ -58,7 +58,7 @@ class ChosenFunction:
         return launched(self.tuner, self.best_config, named, args, kwargs)
 
     def _first(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The first that the application's own pruning keeps: some of the others may compute something else."""
+        """The first configuration that the application's own pruning keeps: others may compute something else."""
         self.tuner.nargs = dict(zip(self.tuner.arg_names, args, strict=False))  # where Triton looks for them
         try:
             return self.tuner.prune_configs(kwargs)[0]

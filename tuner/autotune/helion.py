@@ -91,7 +91,7 @@ class ServedEntries:
         self._answer(f"{PATH}/{key}", {"data": data}, "PUT")
 
     def newest(self) -> Iterator[str]:
-        """Asked for in pages, as many as are read."""
+        """The entries' texts, the newest first, requested in pages as they are read."""
         query = f"?limit={PAGE}"
         while page := self._answer(PATH + query):
             yield from (str(item["data"]) for item in page.get("items", ()))
@@ -161,7 +161,7 @@ class KeptEntries:
 
 
 def _is_entry(data: str) -> bool:
-    """Whether Helion can read it: what it cannot read would stop the program."""
+    """Whether Helion can read the text: one that it cannot read would stop the program."""
     try:
         entry = json.loads(data)
         return isinstance(json.loads(entry["config"]), dict)

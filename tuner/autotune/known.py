@@ -60,7 +60,7 @@ class KnownConfigs:
         return repr((triton.__version__, place.slug, function, configurations, values, dtypes))
 
     def _text(self) -> str:
-        """Triton's hash of the function and of what it calls; its source where it is interpreted."""
+        """Triton's hash of the function and of all that it calls; its source where it is interpreted."""
         function = self._tuner.fn
         while not hasattr(function, "cache_key") and hasattr(function, "fn"):
             function = function.fn
@@ -91,7 +91,7 @@ class KnownConfigs:
             return None
 
     def _declared(self, runtime: Runtime) -> Kernel:
-        """The kernel that declares this very function, with those variants that do; raises NotPosedError."""
+        """The kernel that declares this very function, with the variants that use it; raises NotPosedError."""
         entry, text = self._tuner.base_fn.__name__, self._source()
         declared = [k for k in runtime.kernels.kernels() if k.is_triton and k.entry == entry]
         for kernel in declared:
@@ -154,7 +154,7 @@ def _place_of(layout: Layout) -> TargetDevice:
 
 
 def is_value(given: Any, text: str) -> bool:
-    """Whether a constexpr of the call is what the declared kernel is compiled with."""
+    """Whether the declared kernel is compiled with the same value as the call's constexpr."""
     value = getattr(given, "value", given)
     if isinstance(value, (bool, int, float, str, type(None))):
         known = constexprs(["it"], {"it": text})["it"] if not text.isidentifier() or text in WORDS else None

@@ -48,7 +48,7 @@ def start() -> None:
 
 @cache
 def _import_ahead() -> None:
-    """Imports what the first launch needs, beside the program, which makes its arrays meanwhile; once a process.
+    """Imports in a thread what the first launch needs, while the program makes its arrays; once a process.
 
     A process that forks waits for it: an import that is under way would never end in the child.
     """
@@ -74,7 +74,7 @@ def _state(tuner: Any) -> Any:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Garbage is collected later: what PyTorch has loaded is looked through for a tenth of a second, and stays."""
+    """Puts garbage collection off: going through what PyTorch has loaded takes 0.1 s, and frees nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +85,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def _searched(tuner: Any, known: Any, named: Any, launch: Callable[[], Any]) -> tuple[Any, list[Any]]:
-    """The configuration that this process's search finds or that of another one has found, and what it launched.
+    """The configuration that a search finds, in this process or another, and the result of its launch.
 
     `launch` searches and launches, as Triton does. None: there is nothing to search for, or nothing to share.
     """

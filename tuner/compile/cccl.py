@@ -47,7 +47,7 @@ def version() -> str:
 
 @cache
 def own_headers() -> dict[str, str]:
-    """Headers by name to take in place of CUB's: of what it has for the host alone nothing is left.
+    """Headers to use in place of CUB's, by name: parts for the host alone are left out.
 
     `<cub/cub.cuh>` includes all of that, and that of CCCL 3.5 refuses NVRTC altogether.
     """

@@ -132,7 +132,7 @@ class Compiled:
     shared: bytes = field(default=b"", repr=False)
 
     def function(self, entry: str) -> tuple[bytes, str]:
-        """The cubin with that function, and its name there; its own cubin where neither has it."""
+        """The cubin that has the function, and the function's name in it; the own cubin where none has it."""
         symbol = _symbol(self.shared, entry)
         return (self.shared, symbol) if symbol else (self.cubin, symbol_of(self.cubin, entry))
 

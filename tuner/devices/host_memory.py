@@ -59,7 +59,7 @@ def kills(root: Path = _ROOT) -> int:
 
 
 def be_killed_first() -> None:
-    """Offers this process, and all that it starts, to the kernel ahead of the service's own where memory runs out."""
+    """Makes the kernel kill this process and its children before the service's own where memory runs out."""
     chosen = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):  # no Linux: its own rules
         chosen.write_text(str(max(_KILLED_FIRST, int(chosen.read_text(encoding="ascii")))), encoding="ascii")

@@ -24,7 +24,7 @@ class ContentsTooLargeError(Exception):
 
 
 def described(array: Any, *, as_they_are: bool, file: Path, limit_bytes: int) -> dict[str, Any]:
-    """How to make such contents: `full`, `normal` or `uniform` with its numbers; else a `file`, which is written.
+    """A recipe for such contents: `full`, `normal` or `uniform` with its numbers; else a `file`, which is written.
 
     With `as_they_are` the very contents: `full`, `seeded` where they can be drawn again, else a file.
     """

@@ -28,7 +28,7 @@ class UnclearError(Exception):
 
 
 class Functions:
-    """The definitions that a declaration needs, by name and in order; `notes` say what was enumerated."""
+    """The definitions that a declaration needs, by name and in order; `notes` say what was written as a table."""
 
     def __init__(self, parameters: Mapping[str, Sequence[Any]]) -> None:
         self.parameters = {name: list(values) for name, values in parameters.items()}
@@ -116,7 +116,7 @@ class Functions:
         self.definitions[name] = text
 
     def _table(self, function: Callable[..., Any], name: str, why: str, *, by_name: list[str] | None) -> str:
-        """An expression that looks up what the function returns for what it reads of a configuration."""
+        """An expression that looks the function's result up in a table, by what it reads of a configuration."""
         reads = {} if by_name is None else dict.fromkeys(by_name)
         table: dict[tuple[Any, ...], Any] = {}
         done = -1
@@ -172,7 +172,7 @@ def value(name: str, parameters: Mapping[str, Sequence[Any]]) -> str:
 
 
 def is_plain(name: str, values: Sequence[Any]) -> bool:
-    """Whether it can be a parameter of Tilewright's as it is: whole numbers, and a name that Tilewright admits."""
+    """Whether Tilewright can take the parameter as it is: its values are whole numbers, and its name is admitted."""
     admitted = len(name) > 1 and name not in {"get", "items", "keys", "values", "variant"}
     return admitted and all(isinstance(one, int | np.integer) for one in values)
 

@@ -42,7 +42,7 @@ IGNORED = {
 
 
 class Call:
-    """A call with its options; `record` is what is handed on. `is_run` where nothing is tuned."""
+    """A call with its options; `record` is handed on. `is_run`: nothing is tuned, the kernel is only run."""
 
     def __init__(self, function: str, options: dict[str, Any], limit_bytes: int) -> None:
         self.options, self._limit_bytes = options, limit_bytes
@@ -244,7 +244,7 @@ class Call:
         return found
 
     def _initialisers(self) -> dict[int, str]:
-        """Each argument that constant memory can hold, as C has its contents."""
+        """Each argument that can fill constant memory, with its contents as C initialisers."""
         found = {}
         for place, one in enumerate(self._arguments):
             with contextlib.suppress(UnclearError):
@@ -287,7 +287,7 @@ class Call:
         }
 
     def _run_of(self, answer: Any, folder: Path, number: int | str) -> dict[str, Any] | None:
-        """The call of `run_kernel` that the answer is from, on the very arrays; `places`: which argument is which."""
+        """The call of `run_kernel` on the very arrays that are the answer; `places`: which argument is which."""
         origins = {place: one.origin for place, one in enumerate(answer) if isinstance(one, FromKernel)}
         known = [one for one in origins.values() if one is not None]
         if len(known) < len(origins) or len({id(options) for options, _ in known}) != 1:
@@ -328,7 +328,7 @@ class Call:
 
 
 def _with_sources(text: str, folder: Path) -> str:
-    """The text with the other sources that it includes in their places."""
+    """The text with the script's other sources in place of their includes."""
 
     def included(found: re.Match[str]) -> str:
         path = folder / found[1]

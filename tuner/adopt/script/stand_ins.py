@@ -46,7 +46,7 @@ class Anything(float):
 
 
 class Tunable(Anything):
-    """An argument of Kernel Tuner's that is another one for each configuration."""
+    """An argument of Kernel Tuner's that changes with the configuration."""
 
 
 class TunablePrecision(Tunable):
@@ -120,7 +120,7 @@ class StandIns(MetaPathFinder, Loader):
         self.imported: list[str] = []
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """A stand-in's, or None where the module is another."""
+        """The spec of a stand-in; None for other modules."""
         del path, target
         return ModuleSpec(fullname, self) if fullname.partition(".")[0] in self._packages else None
 
@@ -135,11 +135,11 @@ class StandIns(MetaPathFinder, Loader):
         return StandInModule(spec.name, like, self._names if package == "kernel_tuner" else None)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: a stand-in is made whole."""
+        """Does nothing: a stand-in is complete when it is made."""
 
 
 def install(names: dict[str, Callable[..., Any]]) -> StandIns:
-    """The finder that is asked first from now on; `names` are what Kernel Tuner's modules hold."""
+    """The finder of stand-ins, which is asked first from now on; `names` are what Kernel Tuner's modules hold."""
     has_gpu = os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")  # noqa: PTH110 - one call each
     packages = ["kernel_tuner"]
     for users in (("cupy", "cupyx"), ("pycuda",)):

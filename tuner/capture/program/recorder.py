@@ -51,7 +51,7 @@ class Library(Protocol):
         """The argument's description: its `kind` (tensor, scalar or else), its `dtype`, its `shape` or `value`."""
 
     def contents(self, argument: Any) -> Any:
-        """A copy of what it points to, as NumPy's array; None where it is no array."""
+        """A copy of the contents that it points to, as NumPy's array; None where it is no array."""
 
     def constant(self, owner: Any, symbol: str) -> Any:
         """The bytes of a symbol of the function's module; None where they cannot be read."""
@@ -82,11 +82,11 @@ class Launches:
 
     @property
     def calls(self) -> int:
-        """How many there were."""
+        """The number of launches."""
         return self._calls + self._planned - self.left
 
     def look(self, jitter: float) -> int:
-        """How many launches this one stands for; plans the next look.
+        """The number of launches that this one stands for; plans the next look.
 
         `jitter`: from 0 to 1, so that looks do not fall in step with a rhythm of the program's.
         """
@@ -170,7 +170,7 @@ class Recorder:
     _random: random.Random = field(default_factory=random.Random)  # the program's own numbers stay as they were
 
     def function(self, name: str, **facts: Any) -> Function:
-        """That of the same name and facts (source, options), if the program has had it before."""
+        """The function of the same name and facts (source, options), if the program had it before; else a new one."""
         key = (name, *facts.values())
         if key not in self.functions:
             self.functions[key] = Function(name, facts)
@@ -226,7 +226,7 @@ class Recorder:
         return launches.rows[key]
 
     def _before(self, function: Function, row: Row, arguments: Sequence[Any], owner: Any) -> list[Any] | None:
-        """The arrays' contents, where they are to be kept; room for them changed is kept free."""
+        """The arrays' contents before the launch, if they are to be kept; room for them after it is reserved."""
         if self.contents.limit_bytes is None or row.has_contents:
             return None
         row.has_contents = True
@@ -251,7 +251,7 @@ class Recorder:
 
     @property
     def is_short_of_times(self) -> bool:
-        """Whether launches wait of which no time is known yet."""
+        """Whether launches of unknown time are waiting."""
         return any(row.timed == 0 for row, *_ in self._pending)
 
     def settle(self, *, wait: bool = False) -> None:

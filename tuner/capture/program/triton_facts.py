@@ -17,7 +17,7 @@ _SCALES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2, 4)
 
 
 class Frame:
-    """A call of the program's on its way through the decorators: the tuner, the heuristics and what the call gives."""
+    """A call of the program's on its way through the decorators: its tuner, its heuristics and its arguments."""
 
     def __init__(self, given: Sequence[str]) -> None:
         self.given = set(given)
@@ -35,7 +35,7 @@ def bound_arguments(this: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def grid_sizes(grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Along x, y and z; the grid may be a function of the arguments."""
+    """The grid along x, y and z; it may be a function of the arguments."""
     sizes = grid(dict(bound)) if callable(grid) else grid
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
     x, y, z = [*map(int, sizes), 1, 1][:3]
@@ -86,7 +86,7 @@ def word(value: Any) -> Any:
 def grid_samples(
     grid: Any, bound: Mapping[str, Any], facts: Mapping[str, Any], options: Mapping[str, int]
 ) -> list[Any]:
-    """The sizes of the grid by values of constexprs: what its function says for others than those of the launch."""
+    """The grid's sizes for several values of constexprs, as its function tells them, beside those of the launch."""
     base = {name: bound[name] for name in facts["constexprs"] if isinstance(bound.get(name), int)}
     samples = []
     for values in _tried(base, facts) if callable(grid) else [base]:

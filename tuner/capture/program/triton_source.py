@@ -132,7 +132,7 @@ def _definition(plain: Any) -> tuple[ast.FunctionDef, str]:
 
 
 def _free_names(node: ast.FunctionDef) -> list[str]:
-    """Names that the function does not define itself, in their order; those of decorators are none."""
+    """Names that the function uses without defining them, in their order; decorators do not count."""
     arguments = node.args
     parts = [*node.body, arguments, *([node.returns] if node.returns else [])]
     names = [one for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)]
@@ -172,7 +172,7 @@ def _is_tritons(value: Any) -> bool:
 
 
 def _is_installed(module: ModuleType) -> bool:
-    """Whether a Python with Triton has it: of PyTorch a function may use a number, such as `torch.finfo`'s."""
+    """Whether a Python with Triton has the module; of PyTorch a function may use a number, as of `torch.finfo`."""
     top = module.__name__.partition(".")[0]
     if top in {"triton", "torch", "numpy"}:
         return True
@@ -182,7 +182,7 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def function_text(function: Any) -> dict[str, Any] | None:
-    """A heuristic as a lambda's or a definition's text, and the constants that it uses; None where it has more."""
+    """A heuristic as the text of its lambda or definition, with the constants that it uses; None where it has more."""
     if not isinstance(function, (FunctionType, LambdaType)):
         return None
     node = _lambda(function) if function.__name__ == "<lambda>" else _plain_definition(function)

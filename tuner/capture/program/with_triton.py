@@ -19,7 +19,7 @@ SAMPLE = 16384
 
 
 class HostEvent:
-    """A time of the host: what interpreted launches are timed by."""
+    """A moment of the host's clock, by which interpreted launches are timed."""
 
     def record(self) -> None:
         """Notes the present time."""
@@ -60,7 +60,7 @@ class Triton:
         return not self.is_interpreted and bool(self.torch.cuda.is_current_stream_capturing())
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """An array with its strides in elements; a number with the type that Triton passes it as."""
+        """The argument's description: an array with strides in elements; a number with the type that Triton passes."""
         if isinstance(argument, self.torch.Tensor):
             return {
                 "kind": "tensor",
@@ -88,7 +88,7 @@ class Triton:
         return flat.cpu().contiguous().view(self.torch.uint8).numpy().copy()
 
     def constant(self, _owner: Any, _symbol: str) -> Any:
-        """None: Triton has no constant memory."""
+        """Always None: Triton has no constant memory."""
         return
 
     def sample(self, argument: Any) -> Any:
@@ -122,7 +122,7 @@ class Calls(threading.local):
 
 
 class Launch(NamedTuple):
-    """A launch on its way to Triton: the function, Triton's own `run`, and what that is given."""
+    """A launch on its way to Triton: the function, Triton's own `run`, and its arguments."""
 
     function: Any
     real: Any

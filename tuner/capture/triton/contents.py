@@ -15,7 +15,7 @@ FEW_VALUES = 16
 
 
 def contents_of(sample: NDArray[Any], elements: int, file: Path) -> dict[str, Any]:
-    """How to make such contents; a `file`, which is written, for whole numbers in an order that matters."""
+    """A recipe for such contents; a `file`, which is written, for whole numbers whose order matters."""
     if sample.dtype.kind == "f":
         return _numbers(sample)
     flat = sample.reshape(-1)

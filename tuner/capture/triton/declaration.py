@@ -46,7 +46,7 @@ class TritonDeclaration(Declaration):
 
     @property
     def zero_inputs(self) -> list[str]:
-        """None: what the program passes as zeros may be meant as such."""
+        """No names: zeros that the program passes may be meant."""
         return []
 
     def _values_of(self) -> str:
@@ -58,7 +58,7 @@ class TritonDeclaration(Declaration):
         return "\n\n\n".join([f"launch = programs(lambda {c}, {p}: ({grid}))", *self._constexprs()])
 
     def _constexprs(self) -> list[str]:
-        """The function that says what else is compiled in; none where there is nothing."""
+        """The lines of the function that tells what else is compiled in; none where nothing is."""
         values, heuristics = self._record["constexpr_texts"], self._record["heuristics"]
         if not values and not heuristics:
             return []

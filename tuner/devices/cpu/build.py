@@ -110,7 +110,7 @@ class HostBuilder:
             self._private = None
 
     def _kept(self, mode: str, content: str, suffix: str, make: Callable[[Path, Path], object]) -> tuple[Path, bool]:
-        """The file of that content, made where it is not there yet, and whether it had to be made."""
+        """The file with that content, made if it is missing, and whether it was made now."""
         identity = f"{self.compiler}{self.compiler.flags(mode)}{host_identity()}{shim_hash()}{content}{mode}"
         key = hashlib.sha256(identity.encode()).hexdigest()
         for folder in (self._cache, *([Path(self._private.name)] if self._private else [])):
@@ -206,7 +206,7 @@ class HostBuilder:
 
 
 def _made(path: Path, make: Callable[[Path, Path], object]) -> Path:
-    """The path, when its file is there: complete or not at all."""
+    """The path of a file that appears complete or not at all."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path.parent, ignore_cleanup_errors=True) as scratch:
         made, digest = Path(scratch) / "made", Path(scratch) / "digest"
         make(Path(scratch), made)

@@ -133,7 +133,7 @@ class ProblemArrays:
         self._fingerprints[self.case.kind] = self._ask()[-1]
 
     def _kinds_with_room(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        """All of them where they fit the memory at once and are made quickly, else the drawn ones and some more."""
+        """All kinds where they fit the memory at once and are made quickly, else the drawn ones and some more."""
         drawn = sum(kind in DRAWN_KINDS for kind in kinds)
         room = int(self.device.free_bytes() * _ROOM_SHARE) // max(1, case_bytes(self.kernel, self.problem))
         most = room if self._references.are_quick else min(room, drawn + _SLOWLY_MADE_KINDS)
@@ -149,14 +149,14 @@ class ProblemArrays:
         return random_arrays(self.kernel, self.problem, self._seed, self.case.kind)
 
     def next_kind(self) -> str:
-        """The kind whose turn it is, of those that need not be waited for: large inputs are drawn beside the trials."""
+        """The kind whose turn it is among those that are ready: large inputs are drawn in a thread during trials."""
         return next(kind for kind in self._turns if self._ahead is None or self._is_at_hand(kind, self._ahead))
 
     def _is_at_hand(self, kind: str, ahead: DrawnAhead) -> bool:
         return kind in self._fingerprints or ahead.is_drawn(kind)
 
     def use(self, kind: str) -> None:
-        """Fills the arrays with inputs of this kind, where another one was there."""
+        """Fills the arrays with inputs of this kind, unless they have it already."""
         if kind == self.case.kind:
             return
         self.case = self._cases.get(kind) or self._made(kind)
@@ -198,7 +198,7 @@ class ProblemArrays:
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
 
     def _takes_finite(self, tensor: Tensor) -> bool:
-        """Whether an output of this case holds no NaN before a launch: only where all of it is written, and known."""
+        """Whether outputs of this case must not hold NaN before a launch: only where all is written, and known."""
         is_known = self.kernel.reference is not None and self.kernel.check is None
         is_second = self.kinds.index(self.case.kind) % 2 == 1
         return is_second and is_known and tensor.layout(self.problem).is_dense
@@ -233,7 +233,7 @@ class ProblemArrays:
         return Inspection(verification, damage, gap_damage, changed)
 
     def _ask(self) -> tuple[Verification, dict[str, int], dict[str, int], dict[str, int]]:
-        """The comparison, damaged words and elements by array (those that have any), every array's fingerprint."""
+        """The comparison; damaged words and elements of the arrays that have any; every array's fingerprint."""
         words = np.zeros(self._words, np.uint64)
         self._comparison.prepare(words)
         answers = int(self._answers)
@@ -276,7 +276,7 @@ class ProblemArrays:
             texture.refill(self.device.stream.handle)
 
     def _made(self, kind: str) -> Case:
-        """A new case; where there is no room for one more, the first kind and this one are all that is kept."""
+        """A new case; where there is no room for another, only this one and the first kind are kept."""
         if self._cases and case_bytes(self.kernel, self.problem) > self.device.free_bytes() * _ROOM_SHARE:
             self.case = self._cases[self.kinds[0]]
             self._cases = {self.case.kind: self.case}

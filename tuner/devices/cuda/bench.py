@@ -61,17 +61,17 @@ class CudaBench(Bench):
 
     @property
     def memory(self) -> CudaContext:
-        """The GPU's memory, as the library uses it."""
+        """The GPU's memory, for the library."""
         return self.device
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
-        """Compiled in this process and loaded."""
+        """The executable, compiled in this process and loaded."""
         arch = arch_of(self.device.model.limits.compute_capability)
         work = Compilation.of(self.kernel, self.problem, configuration, arch, self.device.compiler)
         return self.load(configuration, self.device.compile(work))
 
     def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
-        """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
+        """The executable of a cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
         variant = self.kernel.variant(configuration.variant)
         launches = variant.launches(self.kernel.entry, configuration.values, self.problem)
         workspace_bytes = variant.workspace_bytes(configuration.values, self.problem)
@@ -146,7 +146,7 @@ class CudaBench(Bench):
         scalars: Mapping[str, float],
         shared: tuple[Tensor, Tensor] | None,
     ) -> None:
-        """One launch with other scalars, or with one array for two."""
+        """Launches once with other scalars, or with one array for two."""
         letters, values, stream = arguments
         changed = list(values)
         for place, argument in enumerate(self.kernel.passed(self.problem)):
@@ -159,7 +159,7 @@ class CudaBench(Bench):
             function.bound(step, letters, changed, stream, maps)()
 
     def _function(self, compiled: Compiled, own: DriverModule, entry: str, launch: Launch) -> DriverFunction:
-        """The function, of its own module or of one that configurations share, which stays loaded."""
+        """The function, from its own module or from one that configurations share and that stays loaded."""
         cubin, symbol = compiled.function(entry)
         if cubin == compiled.shared and cubin not in self._shared_modules:
             self._shared_modules[cubin] = DriverModule(cubin)
@@ -176,7 +176,7 @@ class CudaBench(Bench):
     def executable(
         self, enqueue: Callable[[], None], resources: Resources | None = None, compile_ms: float = 0.0
     ) -> CudaExecutable:
-        """Anything that launches on the device's stream, as an executable of this bench."""
+        """The executable for anything that launches on the device's stream."""
         executable = CudaExecutable(enqueue, resources or Resources(), compile_ms)
         self._executables.append(executable)
         return executable
@@ -196,7 +196,7 @@ class CudaBench(Bench):
         return self._verify_with(self.arrays.kinds[0], _mine(executable))
 
     def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
-        """One for each kind of inputs; None of a library's call whose result is not the kernel's."""
+        """One verification for each kind of inputs; None for a library's call whose result is not the kernel's."""
         if not _mine(executable).is_comparable:
             return None
         mine, verifications = _mine(executable), list[Verification]()
@@ -207,14 +207,14 @@ class CudaBench(Bench):
         return tuple(verifications)
 
     def _is_fair(self, kind: str, mine: CudaExecutable) -> bool:
-        """Whether it can be launched with such scalars (the library's call has those that are timed), and counts."""
+        """Whether a result with these inputs counts, and can be had: the library's call has fixed scalars."""
         if mine.enqueue_with is None and scalar_values(self.kernel, self.problem, kind) != self.scalars:
             return False
         self._use(kind)
         return self.arrays.case.counts
 
     def _repeated(self, mine: CudaExecutable, verification: Verification) -> Verification:
-        """The worst of further launches with the same inputs, for _REPEATED_S; of a configuration alone."""
+        """The worst of further launches with the same inputs, for _REPEATED_S seconds; only of configurations."""
         end, count = time.monotonic() + _REPEATED_S, 0
         while mine.configuration is not None and count < _MOST_REPEATED and time.monotonic() < end:
             verification, count = worse(verification, self._verify_launch(mine)), count + 1
@@ -235,7 +235,7 @@ class CudaBench(Bench):
             self._admit_library()
 
     def _admit_library(self) -> None:
-        """Widens the bound for the inputs in use to what the library's own call is off, and a quarter more.
+        """Widens the bound for the inputs in use to the error of the library's own call, and a quarter more.
 
         Tensor cores cut off what they add: in half types a long sum is off by more than its roundings.
         """
@@ -306,7 +306,7 @@ class CudaBench(Bench):
             return self._sampler.cold_ms(mine, count) if l2 == "cold" else self._sampler.warm_ms(mine, count)
 
     def library(self, *, at_any_size: bool = False) -> CudaExecutable | None:
-        """The fastest of the library's calls on the same arrays, which are timed when it is first asked for.
+        """The fastest library call on the same arrays; calls are timed when it is first asked for.
 
         `at_any_size`: cublasLt's own choice.
         """

@@ -75,7 +75,7 @@ class CudaReferences:
 
     @property
     def are_quick(self) -> bool:
-        """Whether one takes hardly longer than launches do: made on the device alone, or of few numbers."""
+        """Whether a reference takes hardly longer than launches: it is made on the device alone, or has few numbers."""
         if self._is_small or self._product is None:
             return self._is_small
         return self._product.finish is None or math.prod(self._summing.output.shape(self._inside)) <= _FEW_SUMS
@@ -83,7 +83,7 @@ class CudaReferences:
     def made_there(
         self, host: Mapping[str, HostArray], addresses: Mapping[str, int], scalars: Mapping[str, float]
     ) -> HeldReference | None:
-        """The reference for these inputs, which lie on the host and, as they are there, at these device addresses.
+        """The reference made on the device for these inputs, which lie on the host and at these addresses; or None.
 
         None where it is not for the library to make.
         """

@@ -49,7 +49,7 @@ class IsolatedDevice(DeviceProcess):
 
 @dataclass(eq=False)
 class IsolatedExecutable:
-    """An executable of the child's, and what it takes to make it again in another child."""
+    """An executable in the child, with what another child needs to make it again."""
 
     configuration: Configuration | None  # None: the library's call
     resources: Resources
@@ -91,7 +91,7 @@ class IsolatedBench(Bench):
     def begin(
         self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
     ) -> Callable[[], Evaluation]:
-        """Sends the trial, which the child begins as soon as it has ended the one before; what waits for its end."""
+        """Sends the trial, which the child starts after the one before; a function that waits for its end."""
         compiled: Compiled | None = None
 
         def send() -> Future[Evaluation]:
@@ -213,7 +213,7 @@ class IsolatedBench(Bench):
         return loaded
 
     def _loaded(self, executable: Executable) -> int:
-        """The executable's number in the present child, where it is loaded again if that child is new."""
+        """The executable's number in the present child, in which it is loaded first if that child is new."""
         if not isinstance(executable, IsolatedExecutable):
             raise TypeError(f"not an executable of this bench: {executable}")
         self._ready()
@@ -260,7 +260,7 @@ class PrecompilingBench(IsolatedBench):
 
     @property
     def compilations(self) -> int:
-        """One for each worker of the pool."""
+        """The number of workers in the pool."""
         return self._pool.workers
 
     def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
@@ -270,7 +270,7 @@ class PrecompilingBench(IsolatedBench):
         return [configuration for configuration in configurations if self._futures[configuration].done()]
 
     def drop(self, configurations: Sequence[Configuration]) -> None:
-        """Takes them back from the pool where it has not begun."""
+        """Takes these back from the pool where their compilation has not begun."""
         for configuration in configurations:
             dropped = self._futures.pop(configuration, None)
             if dropped is not None:
