@@ -68,7 +68,7 @@ def mean_loss(spans: Sequence[Span], times: Times) -> tuple[float, float]:
 
 
 def serving(spans: Sequence[Span], size: int) -> Configuration:
-    """The configuration that serves that size; the last one what is beyond."""
+    """The configuration that serves that size; beyond the last span, the last one's."""
     return next((span.configuration for span in spans if size <= span.high), spans[-1].configuration)
 
 
@@ -91,7 +91,7 @@ def _segments(losses: Mapping[Configuration, Sequence[float]], count: int) -> Se
 
 
 def _cheapest(segments: Segments, count: int, most: int) -> list[tuple[int, int]]:
-    """The runs of the cheapest cover with at most that many, or with fewer that cost hardly more."""
+    """The runs of the cheapest cover with at most that many, or of one with fewer that costs hardly more."""
     # least[used][end]: the summed loss of the first `end` sizes in `used` runs, and where the last of them begins.
     least: list[dict[int, tuple[float, int]]] = [{0: (0.0, 0)}]
     for _ in range(most):
@@ -136,7 +136,7 @@ def _met(chosen: Sequence[tuple[int, int, Configuration]], times: Times, low: in
 
 
 def crossing(one: Mapping[int, float], other: Mapping[int, float], below: int, above: int) -> int:
-    """The last size that the first of two serves, `above` - 1 at most: where lines through their times cross."""
+    """The last size that the first of two spans serves, at most `above` - 1: lines through their times cross there."""
     if not all(size in of_one for of_one in (one, other) for size in (below, above)):
         return above - 1 if above in one else below  # whoever was right at both ends serves what is between them
     lead, lag = other[below] - one[below], one[above] - other[above]

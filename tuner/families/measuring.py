@@ -58,7 +58,7 @@ class Measurements:
         return sorted({size for of_one in self.measured.times.values() for size in of_one})
 
     def space(self, problem: Problem) -> SearchSpace:
-        """The space of one size; of rows that must not depend on each other, what keeps to that."""
+        """The space of one size; if rows must not depend on each other, only what guarantees that."""
         space = self.kernel.space(problem, self._limits)
         if not self.family.batch_invariant:
             return space
@@ -94,12 +94,12 @@ class Measurements:
                 bench.close()
 
     def note(self, configuration: Configuration, size: int, time_ms: float | None) -> None:
-        """One evaluation; no time where it failed."""
+        """Notes one evaluation, without a time where it failed."""
         self.measured.note(configuration, size, time_ms)
         self.hooks.on_trial(self.measured.trials)
 
     def measure(self, wanted: Mapping[int, Iterable[Configuration]]) -> None:
-        """These configurations at these sizes, as far as they are not measured there yet, and the library."""
+        """Measures these configurations and the library at these sizes, where that has not been done."""
         left = {size: [one for one in some if self._is_missing(one, size)] for size, some in wanted.items()}
         ahead = list(dict.fromkeys(one for some in left.values() for one in some))
         for size, some in left.items():
@@ -113,7 +113,7 @@ class Measurements:
     def _measure_all(
         self, some: Sequence[Configuration], size: int, ahead: Sequence[Configuration], bench: Bench
     ) -> None:
-        """`ahead`: what later sizes need compiled too; the code is the same for all sizes."""
+        """Measures them on one bench; `ahead`: configurations of later sizes to compile, as code suits all sizes."""
         l2 = self.kernel.l2_of(self.family.exact(size))
         bench.compile_ahead(ahead)
         for one in some:
@@ -168,7 +168,7 @@ class Measurements:
         return is_ahead
 
     def met(self, one: Span, other: Span) -> int:
-        """The last size that the first of two ranges that meet serves: behind it the other one is faster."""
+        """The last size that the first of two neighbouring ranges serves; beyond it the other is faster."""
         below = max(size for size in self.sizes if size <= one.high)
         above = min(size for size in self.sizes if size > one.high)
         key = (one.configuration, other.configuration, below, above)

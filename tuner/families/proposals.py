@@ -30,7 +30,7 @@ def shipped_records(kernel: Kernel, family: Family, model: DeviceModel) -> list[
 
 
 class Proposals:
-    """`others`: records of other problems."""
+    """Configurations that records and measurements promise. `others`: records of other problems."""
 
     def __init__(self, kernel: Kernel, family: Family, model: DeviceModel, others: Sequence[Record]) -> None:
         self._kernel, self._family, self._limits, self._others = kernel, family, model.limits, others
@@ -49,7 +49,7 @@ class Proposals:
         self._predictor = _fitted(self._kernel, self._limits, [*self._others, *own], self._tiles)
 
     def at(self, size: int, fits: Fits) -> list[Configuration]:
-        """The configurations of the least expected times at that size, of those that fit it; none before `learn`."""
+        """The fitting configurations of least expected time at that size; none before `learn`."""
         if self._predictor is None:
             return []
         return self._predictor.ranked(self._family.exact(size), lambda one: fits(one, size), PROPOSED)
@@ -69,7 +69,7 @@ class Proposals:
         return [*own, *self._predictor.best_of(self._family.exact(size), list(others), RESHAPED)]
 
     def snug(self, configuration: Configuration, size: int, fits: Fits) -> list[Configuration]:
-        """The same with the least tiles along the open axis of which that size takes as many, or one fewer."""
+        """The same with the smallest tiles along the open axis that cover the size with as many tiles, or one fewer."""
         tile, rest = self._extent(configuration)
         count = -(-size // tile) if tile else 0
         least: dict[int, tuple[int, Configuration]] = {}

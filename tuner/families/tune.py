@@ -46,7 +46,7 @@ def tune_family(
     barred: Iterable[Configuration] = (),
     hooks: FamilyHooks = NO_HOOKS,
 ) -> Table:
-    """The table of the family on that device. `starts` are tried at every size, those that are barred at none.
+    """The family's table on that device. `starts` are tried at every size, barred configurations at none.
 
     `records`: of other problems, from which configurations are predicted, beside those from what is measured here.
     Each configuration is compiled once for all sizes. Raises TunerError where some size has no right configuration,
@@ -99,7 +99,7 @@ class _Job:
         self._family, self._measured = measurements.family, measurements.measured
 
     def search(self, size: int, budget: FamilyBudget, starts: Sequence[Configuration]) -> None:
-        """A search at one size, which begins with what led at the sizes before."""
+        """Searches at one size, starting with the fastest of the sizes before."""
         on, kernel = self._on, self._on.kernel
         space = on.space(self._family.at(size))
         if not len(space):
@@ -141,11 +141,11 @@ class _Job:
         self._on.hooks.say(f"{self._family.axis}={size}: {told}")
 
     def predicted(self, sizes: Sequence[int], starts: Sequence[Configuration]) -> None:
-        """Measures what is predicted for these sizes."""
+        """Measures what predictions name for these sizes."""
         self._on.measure({size: [*starts, *self._proposals.at(size, self._on.fits)] for size in sizes})
 
     def explore(self, sizes: Sequence[int]) -> None:
-        """Measures what leads at the neighbours of these sizes, and that with tiles that fit; else the default."""
+        """Measures the fastest of these sizes' neighbours, and variations whose tiles fit; else the default."""
         self._proposals.learn(self._measured)
         wanted = {}
         for size in sizes:
@@ -181,7 +181,7 @@ class _Job:
         return [(size, time_ms) for size, time_ms in found if time_ms is not None]
 
     def settled(self) -> tuple[list[Span], dict[int, list[int]]]:
-        """A cover of the axis each of whose configurations was right at both ends of its range and between."""
+        """A cover of the axis by configurations that were right at both ends of their range and between."""
         family = self._family
         for _ in range(MOST_COVERS):
             try:
@@ -203,7 +203,7 @@ class _Job:
         raise TunerError(f"{family}: no cover stood its verification in {MOST_COVERS} tries")
 
     def counted(self) -> dict[Configuration, dict[int, float]]:
-        """The times that may be chosen from: of what was never wrong, and is sound at every size that it may serve."""
+        """Times to choose from: of configurations never wrong, and sound at every size that they may serve."""
         return {
             configuration: dict(of_one)
             for configuration, of_one in self._measured.times.items()

@@ -79,7 +79,7 @@ class FirstGeometry:
 
 
 def _threads(place: int, extents: Extents, tuned: Tuned, blocks: Sequence[str]) -> str:
-    """Threads of a block along an axis: what the block's number is multiplied by, else the parameters in order."""
+    """Threads of a block along an axis: the factor of the block's number, else the parameters in order."""
     step, axis = extents.per_block("xyz"[place]), "xyz"[place]
     if step in blocks:
         return f"c.{step}"

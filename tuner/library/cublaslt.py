@@ -148,7 +148,7 @@ class CublasLt:
         return dict(zip(names, choices, strict=True))
 
     def algorithm(self, product: Product, name: str) -> Heuristic | None:
-        """That of the name, or the first of all by its own choice; None where the heuristic does not return it here."""
+        """The algorithm of that name, or the heuristic's first; None where the heuristic does not return it here."""
         found = self.algorithms(product)
         return next(iter(found.values()), None) if OWN_CHOICE in name else found.get(name)
 

@@ -80,7 +80,7 @@ class Cudnn:
     def calls(
         self, problem: Problem, pointers: Mapping[str, int], after: Callable[[LibraryCall], LibraryCall]
     ) -> list[LibraryCall]:
-        """The fastest by its search: each with what comes `after` a convolution, and fused with it where cuDNN can."""
+        """The fastest calls by cuDNN's search, each with what comes `after` a convolution, fused where cuDNN can."""
         x, w, y = (ctypes.c_void_p(pointers[name]) for name in "XWY")
         one, zero = self._scalars(problem)
         images, filters, moves, out = self._descriptors(problem)

@@ -65,7 +65,7 @@ class Proposals:
         self._searcher.tell(configuration, evaluation)
 
     def close(self) -> None:
-        """Ends the thinking, and frees the compilers of what is not tried any more."""
+        """Ends the planning thread, and frees the compilers of what will not be tried."""
         if self._thread is not None:
             self._thread.shutdown()
         self._bench.drop(self._ahead)
@@ -77,7 +77,7 @@ class Proposals:
 
     @property
     def _most(self) -> int:
-        """Proposals beside the next one: what waits for a compiler would better be chosen when one is free."""
+        """The number of proposals beyond the next one: a choice is better made when a compiler is free."""
         if self._thread is not None:
             return int(min(self._bench.compilations, self._blind))
         return LOOKAHEAD if self._bench.compiles_ahead else 0

@@ -48,7 +48,7 @@ def _blas() -> ThreadpoolController:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """BLAS has one thread in the block: matrices are small, and its threads would wait for one another.
+    """Gives BLAS one thread in the block: for small matrices more threads would wait for each other.
 
     On a busy host of 32 cores they made a fit take 10 s instead of 1 (H200, 2026-11-29).
     """
@@ -170,7 +170,7 @@ class Smooth:
         return [(i, np.ascontiguousarray(narrow[i:, i : i + STRIP])) for i in range(0, len(narrow), STRIP)]
 
     def without(self, rows: Array, values: Array) -> tuple[Array, Array]:
-        """The same on some of the fitted rows, as if these had been left out."""
+        """The same on some fitted rows, as if the fit had left them out."""
         basis = self.basis(rows)
         known = sum((part @ part.T for part in self._through_root(basis)), np.zeros((len(rows), len(rows))))
         left_out = np.linalg.inv(np.eye(len(rows)) - known)

@@ -29,7 +29,7 @@ PROBED = 64
 
 @dataclass(frozen=True)
 class Tiling:
-    """A problem under one configuration. What is left of it along axes that are not divided may be split once more."""
+    """A problem under one configuration. The rest along undivided axes may be split once more."""
 
     count: int  # of tiles
     parts: int  # that blocks do: tiles, times the blocks of one
@@ -65,7 +65,7 @@ class Tiles:
         return extents
 
     def tiling(self, problem: Problem, configuration: Configuration) -> Tiling:
-        """How many tiles and parts the problem has; each member of a batch has as many."""
+        """The number of tiles and parts of the problem; each member of a batch has as many."""
         extents, sizes = self.extents(problem, configuration), [size for _, size in problem.axes]
         members = math.prod(size for _, size in problem.sizes[len(sizes) :])
         count = members * math.prod(self._along(problem, configuration))
@@ -83,7 +83,7 @@ class Tiles:
         return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]
 
     def _along(self, problem: Problem, configuration: Configuration) -> list[int]:
-        """How many tiles there are along each axis; those that several axes share count along one of them."""
+        """The number of tiles along each axis; tiles that several axes share count along one of them."""
         extents, covered = self.extents(problem, configuration), [1] * len(problem.axes)
         for (_, size), axis, tile in zip(problem.axes, self._counted_along[configuration], extents, strict=True):
             covered[axis] *= -(-size * extents[axis] // tile) if tile else 1  # in runs, where a thread has several
