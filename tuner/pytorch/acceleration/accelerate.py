@@ -116,7 +116,7 @@ def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceler
 
 
 def _corrected(path: Path, found: locks.Lock) -> list[str]:
-    """That configurations were measured with a faulty source, where that is so."""
+    """Remarks on configurations that were measured with a faulty source."""
     if not found.corrected:
         return []
     words = (

@@ -78,12 +78,12 @@ class Acceleration:
 
     @property
     def untraced_words(self) -> str:
-        """A sentence about them; empty where there is none."""
+        """A sentence about modules that could not be traced; empty without any."""
         reasons = "; ".join(f"{name} ({reason})" for name, reason in self.untraced.items())
         return f"torch.fx cannot trace the code of {reasons}." if reasons else ""
 
     def speedup(self, way: str = "", over: str = EAGER) -> tuple[float, float, float] | None:
-        """How much faster than another way one is, by default that which the model has taken; None where not timed.
+        """How much faster one way, by default the chosen one, is than another, with its interval; None if not timed.
 
         It is the median over rounds of the ratio of their times, with its 95 % interval.
         """
@@ -94,7 +94,7 @@ class Acceleration:
         return ratio, interval.low, interval.high
 
     def undo(self) -> None:
-        """Makes the model what it was."""
+        """Puts the model back as it was."""
         uninstall(self.model)
         self.stands, self.way = (), EAGER
         self.reason = self.reason or "it was undone"
@@ -220,7 +220,7 @@ def _site(one: Candidate) -> dict[str, Any]:
 
 
 def _errors(verdict: Verdict | None) -> dict[str, float | None]:
-    """Ours and those of PyTorch's own: of the whole tensor, and of its largest row."""
+    """The errors of ours and of PyTorch's own: of the whole tensor, and of its largest row."""
     if verdict is None:
         return dict.fromkeys(("error", "row_error", "eager_error", "eager_row_error", "allowed_error"))
     own, eager = verdict.error, verdict.eager

@@ -33,7 +33,7 @@ def first_line(error: BaseException) -> str:
 
 
 def program_line(frames: Iterable[FrameType | tuple[FrameType, int]]) -> str:
-    """The program's own line among the frames, innermost last, with its words; empty where there is none."""
+    """The program's innermost line among the frames, with its text; empty where there is none."""
     found = ""
     for one in frames:
         frame, line = one if isinstance(one, tuple) else (one, one.f_lineno)
@@ -60,7 +60,7 @@ def captured(
     is_compiled: bool = False,
     before: Callable[[], None] = lambda: None,
 ) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """A CUDA graph of so many calls, and the last result, which replays write.
+    """A CUDA graph of so many calls, and the last result, which replays overwrite.
 
     `pool`: of memory, which other graphs may have too. `before`: what puts back what calls change, ahead of each.
     Raises CaptureError, and ahead of that what the call raises.
@@ -179,7 +179,7 @@ def _own_workspaces() -> Iterator[None]:
 
 
 def replay_timed(call: Callable[[], Any], count: int, pool: Any, held: Sequence[Tensor] = ()) -> Contestant:
-    """The calls as a graph of which only times are taken, so that graphs of one pool may write where others do.
+    """A contestant that replays the calls as a graph, for times alone: graphs of one pool may overwrite each other.
 
     `held`: tensors that it reads, and that somebody may give another memory meanwhile. Raises as `captured` does.
     """

@@ -32,7 +32,7 @@ _inside = 0  # models that are called now, with attention replaced
 
 
 def _attention(*arguments: Any, **named: Any) -> Any:
-    """Attention while some thread's model has it replaced: ours in that thread, where it is accepted.
+    """Attention while any thread has a model with it replaced: ours in that thread, where it is accepted.
 
     Our operator calls this function itself, where PyTorch's own runs: in turns, or after `off`.
     """
@@ -166,5 +166,5 @@ class Accepted:
 def accepted_inputs(
     eager: frozenset[Hashable], compiled: frozenset[Hashable], open_keys: frozenset[Hashable], *, with_gradients: bool
 ) -> Accepted:
-    """The same object for the same inputs: torch.compile makes code for an object."""
+    """An object that is the same for the same inputs: torch.compile makes code for each object."""
     return Accepted(eager, compiled, open_keys, with_gradients=with_gradients)

@@ -59,7 +59,7 @@ class Code:
 
 
 class FusedForward:
-    """The `forward` of one module: with the arguments that were accepted its code with fusions, else its own.
+    """The `forward` of one module: its code with fusions for accepted arguments, else its own.
 
     A copy, and what is read from a file, is the module's own.
     """

@@ -271,7 +271,7 @@ class _Made(dict[Hashable, Any]):
 
 
 def _kept(module: nn.Module, which: Hashable, make: Callable[[], Any]) -> Any:
-    """The same object for the same purpose until all is uninstalled: torch.compile makes code for an object."""
+    """The same object for the same purpose until all is uninstalled: torch.compile makes code for each object."""
     made = vars(module).setdefault("_tilewright_made", _Made())
     if which not in made:
         made[which] = make()
@@ -279,7 +279,7 @@ def _kept(module: nn.Module, which: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def uninstall(model: nn.Module) -> None:
-    """Makes the model what it was."""
+    """Puts the model back as it was."""
     _remove(model)
     part(model.parameters())
     forget(model)

@@ -21,7 +21,7 @@ not in its state."""
 
 
 def quantise(layer: nn.Linear) -> None:
-    """Gives the layer buffers with its weights as they are now, unless it has them.
+    """Gives the layer buffers with its present weights in whole numbers, unless it has them.
 
     It keeps those that it has where they lie, since graphs and compiled code read them there.
     """

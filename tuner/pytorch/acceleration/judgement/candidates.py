@@ -74,14 +74,14 @@ class Candidate:
 
     @property
     def slower_alone(self) -> str:
-        """That PyTorch's own is no slower by itself, with both times; empty where it is."""
+        """A sentence that PyTorch's own is no slower by itself, with both times; empty where it is slower."""
         if self.pytorch_ms is None or self.ours_ms is None or self.ours_ms < self.pytorch_ms:
             return ""
         return f"PyTorch's own takes {self.pytorch_ms:.4g} ms here, ours {self.ours_ms:.4g} ms"
 
     @property
     def call(self) -> str | None:
-        """The library's that our operator makes in place of the configuration; PyTorch's own may be another."""
+        """The library's call that our operator makes instead of the configuration; PyTorch's own may be another."""
         if self.problem is None or self.choice is None or not _tensor(self.site.call.arguments).is_cuda:
             return None
         return call_of(self.problem, self.choice)[0]
@@ -98,7 +98,7 @@ class Candidate:
 
     @property
     def is_disputed(self) -> bool:
-        """Whether the answer's measurement says that the library is slower at this problem, and the times here not.
+        """Whether the answer says that the library is slower at this problem, and the times here say it is not.
 
         Calls behind one another in a graph find a matrix in the L2 cache that the model does not: at (1, 4096, 4096) in
         bfloat16 PyTorch's took 9.9 us so, 15.6 in a decoder and ours 12.4 (H100, 2026-11-26).
@@ -129,7 +129,7 @@ def cost(candidate: Candidate) -> float:
 
 
 def predict_ahead(candidates: Sequence[Candidate]) -> None:
-    """Predicts in several processes what nothing else is known of; nothing where a service is asked instead."""
+    """Predicts, in several processes, for sites of which nothing else is known; does nothing if a service is asked."""
     runtime, by_kernel = plans.runtime(), dict[str, list[Problem]]()
     tensors = [_tensor(one.site.call.arguments) for one in candidates if one.problem]
     if runtime.asks_service or not tensors:
@@ -145,7 +145,7 @@ def predict_ahead(candidates: Sequence[Candidate]) -> None:
 
 
 def look_up(candidate: Candidate, *, loads: bool = True) -> Candidate:
-    """The same candidate, with the configuration that is known for it, which on a GPU a thread compiles and loads."""
+    """The candidate with the configuration that is known for it, which a thread compiles and loads for a GPU."""
     if candidate.problem is None:
         return candidate
     try:
@@ -178,7 +178,7 @@ def _loading(found: Found) -> threading.Thread | None:
 
 
 def refine(candidate: Candidate) -> bool:
-    """Whether there is a more accurate configuration, which the operators then have in place of the one that is known.
+    """Whether there is a more accurate configuration, which the operators then use.
 
     Tensor cores cut off what they add, so that the error falls with the products between additions to FP32 registers.
     """

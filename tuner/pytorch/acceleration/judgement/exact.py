@@ -62,7 +62,7 @@ def _cast(one: Any, dtype: torch.dtype) -> Any:
 
 @contextmanager
 def in_double() -> Iterator[None]:
-    """Floating-point operators compute in float64 meanwhile, without gradients and whatever autocast says."""
+    """Makes floating-point operators compute in float64 in the block, without gradients and autocast."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -99,7 +99,7 @@ def _with(run: Callable[[Any], Any], code: Callable[..., Any]) -> Any:
 
 
 class InParts(TorchDispatchMode):  # type: ignore[misc]
-    """Sums the k of every product in so many parts."""
+    """Sums each product's k in so many parts."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

@@ -27,13 +27,13 @@ WEIGHING, REFINING = 0.45, 0.3
 
 
 def _expected(candidate: Candidate) -> tuple[float, int]:
-    """Milliseconds of one run, by what is known of it, and the calls in it."""
+    """The known milliseconds of one run, and the calls in it."""
     choice, calls = candidate.choice, candidate.site.calls
     return calls * ((choice.time_ms if choice else None) or 0.0), calls
 
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
-    """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
+    """Fills in times and kept candidates, and leaves the model so; `tolerance` is for each candidate's result."""
     _weigh_all(result.candidates, tolerance, judge)
     chosen = _fit([one for one in result.candidates if not one.reason], tolerance, judge, result)
     single = judge.choose([one for one in chosen if not one.site.fusion])
@@ -66,7 +66,7 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
 
 
 def _weigh_all(candidates: Sequence[Candidate], tolerance: float | None, judge: Judge) -> None:
-    """Compares each that nothing speaks against with PyTorch's own, by itself, for as long as there is time."""
+    """Compares each remaining candidate alone with PyTorch's own, as long as there is time."""
     pace, left_s = judge.pace, judge.pace.left_s
     waiting = sorted((one for one in candidates if not one.reason), key=_expected)
     for place, one in enumerate(_as_loaded(waiting[::-1], judge, WEIGHING * left_s)):
@@ -83,7 +83,7 @@ def _weigh_all(candidates: Sequence[Candidate], tolerance: float | None, judge: 
 
 
 def _as_loaded(waiting: Sequence[Candidate], judge: Judge, limit_s: float) -> Iterator[Candidate]:
-    """The candidates in their order, but those first whose configuration is compiled; what is not in time comes last.
+    """The candidates, those with compiled configurations first; those not ready in time come last.
 
     Only where times are those of graphs, which have nothing of the host: otherwise the compilers are waited for.
     """

@@ -69,7 +69,7 @@ class Verdict(NamedTuple):
         return max(0.0 if error <= 0 else math.inf if allowed <= 0 else error / allowed for error, allowed in pairs)
 
     def __str__(self) -> str:
-        """The three of them, for a reason."""
+        """The three numbers, for a reason."""
         allowed = f"{self.allowed.whole:.2g}" if math.isinf(self.allowed.row) else str(self.allowed)
         return f"off by {self.error}, PyTorch's own by {self.eager}, and {allowed} is allowed"
 
@@ -98,7 +98,7 @@ class Standard:
         tolerance: float | None = None,
         margin: float = MARGIN,
     ) -> Standard:
-        """That of `run(model)`; TF32 in PyTorch's own products widens nothing."""
+        """The standard of `run(model)`; TF32 in PyTorch's own products widens nothing."""
         expected = outputs.leaves(run(model))
         with without_tf32() as changes:
             is_rounded = changes and any(one.is_cuda for one in expected)
@@ -121,7 +121,7 @@ class Standard:
         return replace(self, eager=[Error(*map(max, *pair)) for pair in larger])
 
     def verdict(self, output: Any) -> Verdict:
-        """That of an output."""
+        """The verdict on an output."""
         found = outputs.leaves(output)
         if len(found) != len(self.expected):
             return Verdict(INFINITE, NONE, self._allowed(None, NONE))
@@ -140,7 +140,7 @@ class Standard:
 
 
 def _exact(run: Callable[[Any], Any], model: nn.Module | None, expected: Sequence[Tensor]) -> list[Tensor] | None:
-    """The output in float64; None where that does not run, or is no more exact."""
+    """The output in float64; None where that fails, or is no more exact."""
     if any(one.dtype == torch.float64 for one in expected) or not any(one.dtype in LOWER for one in expected):
         return None
     try:
@@ -175,7 +175,7 @@ def _errors(found: Sequence[Tensor], exact: Sequence[Tensor], expected: Sequence
 
 
 def _error(found: Tensor, exact: Tensor, expected: Tensor) -> Error:
-    """Infinite where shape or dtype differ, or anything that is no number of usual size is not the very same."""
+    """The error; infinite where shape or dtype differ, or numbers that are not finite are not the same."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return INFINITE
     if not _has_errors(found):

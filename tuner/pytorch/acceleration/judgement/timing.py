@@ -36,7 +36,7 @@ def play(
     limit_s: float,
     sample_s: float = SAMPLE_S,
 ) -> dict[str, list[float]]:
-    """Milliseconds of doing it once, a number a round, by contestant; each round starts with another one.
+    """Milliseconds of one call, one number a round, by contestant; each round starts with another contestant.
 
     After `limit_s` no more rounds begin than FEWEST_ROUNDS.
     """

@@ -33,7 +33,7 @@ class UnknownPartError(TunerError):
 
 
 class Parts:
-    """The tensors and the objects that may change of trees that were taken apart, each once, in the order of visits.
+    """Tensors and changeable objects of trees that were taken apart, each once, in the order of visits.
 
     `before`: the parts of another tree, which keep their places.
     """
@@ -55,7 +55,7 @@ class Parts:
         return "tensor", len(self.tensors) - 1, entry(one)
 
     def place(self, one: Any) -> tuple[int, bool]:
-        """The place of an object, and whether it was there before."""
+        """The place of an object, and whether it was there already."""
         at = self._object_places.setdefault(id(one), len(self.objects))
         if at == len(self.objects):
             self.objects.append(one)
@@ -192,7 +192,7 @@ def called(
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often the tensor was changed in place; 0 of an inference tensor, where nobody counts."""
+    """How often the tensor was changed in place; 0 for an inference tensor, whose changes nobody counts."""
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name says it
 
 

@@ -33,11 +33,11 @@ class Call(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no tensor is of a kind of its own, whose owner would not know our operator."""
+        """Whether no tensor has a class of its own, whose author could not know our operator."""
         return all(is_known(one) for one in self.arguments if isinstance(one, Tensor))
 
     def run(self, *, is_timed: bool = True) -> Any:
-        """The result; `is_timed`: ours, since whoever replaces the call has timed it at this size, or is about to."""
+        """The result; `is_timed`: by ours, since the caller has timed it at this size, or is about to."""
         if torch.compiler.is_compiling() or not is_timed:  # a graph has the operator, which holds by itself
             result = self.operator(*self.arguments)
         else:
@@ -78,7 +78,7 @@ def entry(argument: Any) -> Hashable:
 
 
 def entries(call: Call) -> tuple[Hashable, ...]:
-    """That of every argument, with the result's shape.
+    """The key of every argument, with the result's shape.
 
     Attention's tensors count without their strides: layers that are joined hand it views of one product.
     """
@@ -90,7 +90,7 @@ def entries(call: Call) -> tuple[Hashable, ...]:
 
 
 def opened(key: Hashable) -> Hashable:
-    """The key without the sizes of row-major tensors but the last: what calls with any number of rows have alike."""
+    """The key without the sizes of row-major tensors but the last: calls with any number of rows share it."""
     if not isinstance(key, tuple):
         return key
     if len(key) == TENSOR_FACTS and isinstance(key[1], torch.dtype):

@@ -168,7 +168,7 @@ MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
 
 
 def of_foreign_norm(module: Any, x: Tensor) -> Call | None:
-    """The norm that the module's weight and eps say; whether it computes that is found by comparison."""
+    """The norm with the module's weight and eps; whether the module computes that is found by comparison."""
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     return _rms_norm(x, module.weight.shape, module.weight, eps) if isinstance(eps, float) else None
 
