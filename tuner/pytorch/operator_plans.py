@@ -120,7 +120,7 @@ class Plans:
         return of_decided_rows(runs, ours, self._pytorch, arguments, by_rows)
 
     def _rows_of(self, ours: TunedCall) -> dict[int, bool]:
-        """Whether ours serves which numbers of rows, as far as it is known, for all layers of that problem."""
+        """Whether ours serves each number of rows, as far as it is known, for all layers of that problem."""
         asked = ours.asked
         return self._by_rows.setdefault((asked.launcher, asked.device, asked.in_tf32), {})
 
@@ -143,7 +143,7 @@ class Plans:
         return self._by_layout.get(self._key(arguments))
 
     def posed(self, *arguments: Any) -> Posed:
-        """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
+        """The call as a problem; raises NoKernelError, and RuntimeError for arguments that do not fit together."""
         return self._pose(self._result(*arguments), *arguments)
 
     def find(self, *arguments: Any) -> Found:
@@ -184,7 +184,7 @@ class Plans:
         return ready
 
     def _may_be_coarser(self, arguments: Sequence[Any]) -> bool:
-        """Whether PyTorch's own call would compute in TF32 what the caller asks for in FP32."""
+        """Whether PyTorch's own call would compute in TF32 although the caller asks for FP32."""
         is_tf32 = self.in_tf32 is not None and may_be_tf32(arguments[0]) and self.in_tf32()
         return is_tf32 and asks_for_more(arguments)
 
@@ -235,7 +235,7 @@ class Plans:
         return Search(find, self._as_pytorch(key), partial(self._decided, key, may_search=False))
 
     def _find(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> None:
-        """Finds what the calls of this layout ask for, and loads it where they take no turns; for a thread."""
+        """Finds the answer for calls of this layout, and loads it unless they take turns; for a thread."""
         found = self._found
         runtime()
         with on_device_of(_first(output)):
@@ -250,7 +250,7 @@ class Plans:
         found[key] = asked
 
     def _in_turns(self, key: Hashable, ours: TunedCall) -> Run | None:
-        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say.
+        """Ours and PyTorch's call, until times of their range decide; the decision then replaces the records'.
 
         Where it was decided, and nothing takes turns now, who won; None for PyTorch's call.
         """
@@ -289,7 +289,7 @@ class Plans:
                 ready.wait()
 
     def settle(self, problem: Problem, device: str, ours_ms: float, pytorch_ms: float) -> None:
-        """Others have timed both calls at this problem, and ours is the faster one: its range takes no turns."""
+        """Ends the turns of a range: others have timed both calls at this problem, and ours is faster."""
         named = {**problem.stated_shape, **problem.options}
         launcher = runtime().operator_launcher(self._kernel, named, problem.dtype)
         asked = Asked(self._name, launcher, problem, device)
@@ -332,7 +332,7 @@ class Plans:
         )
 
     def _note(self, key: Hashable, arguments: Sequence[Any], error: Exception) -> None:
-        """Keeps the reason, and warns of the first of its kind; what is not tuned any more is not looked for again."""
+        """Keeps the reason, and warns of the first of its kind; what nobody tunes any more is not looked up again."""
         from tilewright.tuner.runtime.errors import UntunedError, warn  # noqa: PLC0415 - see above
 
         if isinstance(error, UntunedError):
@@ -352,7 +352,7 @@ _FALLBACKS = {"UntunedError": "untuned", "NoKernelError": "no_kernel", "NoRoomEr
 
 
 def _undecided(_arguments: Sequence[Any]) -> Any:
-    """A mark in the place of what runs calls that come for the first time."""
+    """A mark in the place of what runs a call that comes for the first time."""
     raise NotImplementedError
 
 

@@ -42,7 +42,7 @@ class KnownFileError(TunerError):
 
 @dataclass(frozen=True)
 class KnownConfiguration:
-    """A configuration that a tuning before found best for a problem; `source` names where it is from."""
+    """The best configuration of an earlier tuning for a problem; `source` names where it is from."""
 
     kernel: str
     shape: Mapping[str, int]
@@ -59,7 +59,7 @@ class KnownConfiguration:
 
 @dataclass(frozen=True)
 class StepChoice:
-    """A step's configuration, and in words how it came to be chosen; `is_short`: of too few that were tried."""
+    """A step's configuration, and how it was chosen, in words; `is_short`: too few were tried."""
 
     configuration: Configuration
     chosen: str
@@ -136,7 +136,7 @@ def at_size(
     draws: int,
     known: Sequence[KnownConfiguration] = (),
 ) -> Configuration | None:
-    """The step's configuration for a size of the sweep: one that is known, or the fastest of a few; None: none works.
+    """The step's configuration for a size of the sweep: a known one, or the fastest of a few; None: none works.
 
     The few are the table's choice (or the nearest to it that this size admits), where the authors of variants would
     start, and some drawn at random. A step with few configurations, or one that is not searched, keeps the nearest.
@@ -161,7 +161,7 @@ def at_size(
 
 
 def _fitting(known: Sequence[KnownConfiguration], step: Step, space: SearchSpace) -> KnownConfiguration | None:
-    """The known configuration of a step that is searched; others stay as they are declared."""
+    """The known configuration of a step that is searched; other steps keep their declared one."""
     fitting = (one for one in known if one.fits(space.problem) and one.configuration in space)
     return next(fitting, None) if step.is_searched else None
 

@@ -60,7 +60,7 @@ def _posed(  # noqa: PLR0917 - as above
 
 
 def _added(q: Tensor, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The mask as numbers to add, expanded without memory; PyTorch makes numbers of True and False in the same way."""
+    """The mask as addends, expanded without memory; PyTorch turns True and False into addends in the same way."""
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(~mask, -math.inf)
     if mask.dtype != q.dtype:

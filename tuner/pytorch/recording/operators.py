@@ -139,7 +139,7 @@ def is_recorded(function: Any) -> bool:
 
 
 def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Problem:
-    """The problem that a call poses, as its arrays lie; raises NoKernelError, KernelError or TunerError for none."""
+    """The problem of a call, as its arrays lie; raises NoKernelError, KernelError or TunerError where there is none."""
     packet = function.overloadpacket
     given: Sequence[Any]
     declared = function._schema.arguments  # noqa: SLF001 - as in operator.py
@@ -161,7 +161,7 @@ def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]
 
 
 def posed_problem(name: str, posed: Posed, dtype: torch.dtype) -> Problem:
-    """The problem that is posed, as its arrays lie."""
+    """The problem of the posed call, as its arrays lie."""
     kernel = catalogue().get(name)
     axes = {axis: size for axis, size in posed.named.items() if axis in kernel.axis_names}
     options = {option: value for option, value in posed.named.items() if option not in axes}

@@ -33,7 +33,7 @@ class NoServiceError(TunerError):
 
 
 def report(recording: RecordedCalls) -> str:
-    """A table, those that took longest first, and beneath it what stood in the way of an answer."""
+    """A table of calls, the longest first, and below it the reasons for missing answers."""
     entries, remark, answers = list(recording), "", dict[tuple[Problem, str], Mapping[str, Any]]()
     try:
         answers = _answers(_api(), entries)
@@ -67,7 +67,7 @@ def send_demand(recording: RecordedCalls) -> int:
 
 
 def gain(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
-    """Milliseconds of all its calls that the service's configuration would save, by its time; None where unknown."""
+    """Milliseconds that the service's configuration would save over all calls, by its time; None where unknown."""
     predicted_ms = _predicted_ms(entry, answers)
     return None if predicted_ms is None else max(0.0, entry.time_ms - entry.calls * predicted_ms)
 
@@ -98,7 +98,7 @@ def _answer(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, 
 
 
 def _predicted_ms(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
-    """The time of the service's configuration for this very problem; of another shape's it says nothing."""
+    """The time of the service's configuration for this very problem; None where it is another shape's."""
     answer = _answer(entry, answers)
     return answer.get("time_ms") if answer.get("match") in {"exact", "range", "predicted"} else None
 
@@ -140,7 +140,7 @@ def _shipped(entries: Sequence[Recorded]) -> dict[tuple[Problem, str], Mapping[s
 
 
 def _weighted(entries: RecordedCalls) -> dict[Question, dict[Problem, int]]:
-    """Calls by problem, for each question."""
+    """Calls by problem, grouped by the other parts of a request: a request has one device model and dtype."""
     weights: dict[Question, dict[Problem, int]] = defaultdict(lambda: defaultdict(int))
     for entry, problem, question in _questions(list(entries)):
         weights[question][problem] += entry.calls
@@ -148,7 +148,7 @@ def _weighted(entries: RecordedCalls) -> dict[Question, dict[Problem, int]]:
 
 
 def _questions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, Problem, Question]]:
-    """Each entry that is a problem, with what its request is about."""
+    """Each entry that is a problem, with the key of the request that asks for it."""
     for entry in entries:
         if entry.problem is not None:
             problem, model = entry.problem, place_of(resolved(entry.device)).slug
