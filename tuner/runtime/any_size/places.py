@@ -30,7 +30,7 @@ class Places:
         self._written = [place for place, tensor in enumerate(kernel.tensors) if tensor.role != "input"]
 
     def meet(self, size: int, addresses: Sequence[int]) -> bool:
-        """Whether an output and another array lie in one stretch of memory, which may still be apart within it."""
+        """Whether an output and another array share a stretch of memory; they may still be apart within it."""
         ends = [at + start + size * step for at, start, step in zip(addresses, self._starts, self._steps, strict=True)]
         for written in self._written:
             first, end = addresses[written], ends[written]
@@ -49,7 +49,7 @@ def _reach(tensor: Tensor, problem: Problem) -> int:
 
 
 def _row_bytes(tensor: Tensor, family: Family) -> int:
-    """Bytes from an element of the axis to the next, 0 in an array that all sizes share."""
+    """The bytes from an element of the axis to the next; 0 in an array that all sizes share."""
     axis = axis_of(tensor, family)
     if axis is None:
         return 0

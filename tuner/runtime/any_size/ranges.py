@@ -56,7 +56,7 @@ class Ranges:
         return bisect_left(self._ends, size)
 
     def choice(self, size: int) -> Choice:
-        """The configuration that serves that size, with the times there, between and beyond those that are known."""
+        """The configuration that serves that size, with times at it, estimated between and beyond known ones."""
         choice = self.ranges[self.number(size)].choice
         if choice.match == "default" or not self.times:
             return choice
@@ -76,13 +76,13 @@ class Ranges:
         return len(self.ranges)
 
     def replaced(self, number: int, choice: Choice) -> Ranges:
-        """The ranges with another configuration in that one."""
+        """The ranges with another configuration in the given one."""
         changed = [replace(one, choice=choice) if i == number else one for i, one in enumerate(self.ranges)]
         return Ranges(changed, joins=False, times=self.times)
 
 
 def _between(size: int, known: Sequence[tuple[int, float]]) -> float | None:
-    """The time at that size: straight between two on logarithmic scales; beyond the last it grows as the size does."""
+    """The time at that size: straight between two on logarithmic scales; past the last it grows as the size does."""
     if not known:
         return None
     sizes, times = zip(*known, strict=True)
@@ -103,7 +103,7 @@ def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
 
 
 def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, low: int, high: int) -> bool:
-    """Whether the configuration is right from `low` to `high`: what it takes of the device grows with the size."""
+    """Whether the configuration fits the device from `low` to `high`: its demands grow with the size."""
     return all(is_admitted(kernel, family.at(size), place, choice.configuration) for size in (low, high))
 
 
@@ -136,7 +136,7 @@ class Beyond:
 
 
 def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:
-    """The ranges, with neighbours that run the same made one."""
+    """The ranges after joining neighbours that run the same."""
     joined: list[SizeRange] = []
     for one in ranges:
         if joined and _runs(joined[-1].choice) == _runs(one.choice):

@@ -32,7 +32,7 @@ class Launches(Protocol):
         """The configuration for the problem on a resolved device."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
-        """A function that makes ours ready, for a thread; None where it is."""
+        """A function for a thread that makes ours ready; None where it is ready."""
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
         """A key shared by problems whose first calls decide together."""
@@ -44,7 +44,7 @@ class Launches(Protocol):
 def first_calls(
     launcher: Launches, choices: Chooses, stated: Problem, arrays: Sequence[Any], device: str
 ) -> FirstCalls | None:
-    """The first calls of arrays with these layouts; None where calls decide nothing, or no library's call is known."""
+    """The first calls for arrays of these layouts; None where calls decide nothing, or no library call is known."""
     if not turns.has_events(device) or not choices.checks_first_use:
         return None
     defaults = {one.name: one.default for one in launcher.kernel.options}
@@ -63,7 +63,7 @@ class FirstCalls:
     def __call__(
         self, size: int, arrays: Sequence[Any], scalars: tuple[float, ...], stream: int, ours: Callable[[], object]
     ) -> None:
-        """Launches ours, or has the library compute; raises what ours does."""
+        """Launches ours or the library's call; raises what ours does."""
         if turns.wants_ours() or self._is_refused or not self._opponent.fits(arrays, scalars):
             ours()
             return
@@ -103,7 +103,7 @@ class FirstCalls:
         return run
 
     def _library(self, given: Sequence[Any]) -> None:
-        """The library's call; ours where the library refuses such arrays, which it does before it writes."""
+        """Makes the library's call; ours where the library refuses such arrays, which it does before it writes."""
         try:
             self._opponent.call(given[0], given[1])
         except (RuntimeError, TypeError, ValueError):
