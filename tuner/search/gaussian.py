@@ -97,7 +97,7 @@ class GaussianSampler(ModelSampler):
 
     @property
     def draws_apart(self) -> bool:
-        """Whether the next proposal is one of the first draws; with priors, these stand in for proposals without."""
+        """Whether the next proposal is one of the first draws; with priors, these replace proposals without them."""
         if not self._trends:
             return super().draws_apart
         return not self._hears_priors() and self.drawn < self._draws
@@ -227,7 +227,7 @@ class PriorTrend:
         return self._in_pieces(points, lambda near: self._mean + near @ self._weights)
 
     def variance_at(self, points: NDArray[np.floating]) -> Array:
-        """The variance of that prediction; it is large where the record has no entries near."""
+        """The variance of that prediction: large where the record has no entries near."""
         return self._in_pieces(
             points, lambda near: self._variance * np.maximum(1 - ((self._unfactor @ near.T) ** 2).sum(axis=0), 0.0)
         )

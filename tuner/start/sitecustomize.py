@@ -22,7 +22,7 @@ CAPTURE = "tilewright_capture"
 
 
 class WhenImported(importlib.abc.MetaPathFinder):
-    """Finds modules as everybody else does, and calls `then` with those of these names after they were imported."""
+    """Finds modules as usual, and calls `then` with those of these names after they were imported."""
 
     def __init__(self, names: Iterable[str], then: Callable[[ModuleType], None]) -> None:
         self._names, self._then = set(names), then

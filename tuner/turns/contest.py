@@ -36,11 +36,11 @@ class Event(Protocol):
         """Whether the GPU has reached the event."""
 
     def elapsed_time(self, end: Any, /) -> float:
-        """Milliseconds from it to another one; both have been reached."""
+        """Milliseconds from this event to another; both have been reached."""
 
 
 class Timed(NamedTuple):
-    """A call between two events, and what was expected of ours at its size, in ms."""
+    """A call between two events, with the expected time of ours at its size, in ms."""
 
     is_ours: bool
     begin: Event
@@ -79,7 +79,7 @@ class Contest:
 
     @property
     def keeps_ours(self) -> bool:
-        """Whether ours may run yet, so that its code is needed at another size."""
+        """Whether ours may still run, so that its code is needed at another size."""
         return self.verdict is None or self.verdict.is_ours
 
     def next_is_ours(self) -> tuple[bool, bool]:
@@ -92,12 +92,12 @@ class Contest:
             return is_ours, True
 
     def add(self, call: Timed) -> None:
-        """A call whose time counts, once it is over."""
+        """Adds a call whose time counts once it is over."""
         with self._lock:
             self._pending.append(call)
 
     def settle(self) -> Verdict | None:
-        """The verdict, where the times that are there are enough for one or no more will come; waits for nothing."""
+        """The verdict, if the times so far are enough for one or no more will come; does not wait."""
         with self._lock:
             while self._pending and self._pending[0].end.query():
                 one = self._pending.popleft()
@@ -129,7 +129,7 @@ Range = tuple[str, str, Hashable]
 
 
 class Contests:
-    """The contests of a process by range: who calls, on which device, and what the problems have alike."""
+    """The contests of a process by range: the caller, the device, and the key that the problems share."""
 
     def __init__(self) -> None:
         self._by_range: dict[Range, Contest] = {}
@@ -145,12 +145,12 @@ class Contests:
         return any(contest.settle() is None for contest in list(self._by_range.values()))
 
     def verdicts(self, device: str) -> dict[tuple[str, Hashable], Verdict]:
-        """The verdicts on that device, by caller and problems; what is undecided stays as the records say."""
+        """The verdicts on that device, by caller and problems; undecided ranges are left to the records."""
         found = [(key, one) for key, one in list(self._by_range.items()) if key[1] == device]
         return {(who, what): one.verdict or Verdict(one.prefers_ours) for (who, _, what), one in found}
 
     def adopt(self, verdicts: Mapping[tuple[str, Hashable], Verdict], device: str) -> None:
-        """Takes these in place of its own on that device; the records decide of what is not among them."""
+        """Replaces its own verdicts on that device by these; without one, the records decide."""
         for (who, what), verdict in verdicts.items():
             self.of((who, device, what), prefers_ours=verdict.is_ours).verdict = verdict
         for (who, where, what), contest in list(self._by_range.items()):

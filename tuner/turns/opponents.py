@@ -31,7 +31,7 @@ class Opponent(NamedTuple):
 
 
 def opponent(problem: Problem, defaults: Mapping[str, Any], arrays: Sequence[Any]) -> Opponent | None:
-    """That for the problem as a caller states it, on such arrays; None where nobody here knows one."""
+    """The opponent for the problem as a caller states it, on such arrays; None where none is known here."""
     packages = {type(one).__module__.partition(".")[0] for one in arrays}
     is_plain = all(name in HANDLED or value == defaults.get(name) for name, value in problem.options.items())
     accuracy = problem.options.get("accuracy", "fp32")
@@ -46,7 +46,7 @@ def opponent(problem: Problem, defaults: Mapping[str, Any], arrays: Sequence[Any
 
 
 class PytorchEvent:
-    """One of PyTorch's, which is recorded on the stream of that device, whichever is the current one."""
+    """An event of PyTorch's, which is recorded on the stream of that device, whichever is the current one."""
 
     def __init__(self, device: str) -> None:
         self._cuda, self._device = sys.modules["torch"].cuda, device
@@ -81,7 +81,7 @@ def _of_pytorch(call: Call, device: str, *, exact: bool) -> Opponent:
 
 
 def _in_tf32(torch: Any) -> bool:
-    """Whether PyTorch's products are TF32's now; the older name raises where a program has used the newer one."""
+    """Whether PyTorch's products are in TF32 now; the older setting raises if a program has used the newer one."""
     matmul = torch.backends.cuda.matmul
     return bool(matmul.fp32_precision == "tf32" if hasattr(matmul, "fp32_precision") else matmul.allow_tf32)
 
@@ -140,7 +140,7 @@ def _of_cupy(problem: Problem) -> Opponent:
 
 
 class _CupyEvent:
-    """One of CuPy's, by PyTorch's names."""
+    """An event of CuPy's with the names of PyTorch's."""
 
     def __init__(self, cupy: Any) -> None:
         self._cuda, self.own = cupy.cuda, cupy.cuda.Event()

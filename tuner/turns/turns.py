@@ -73,12 +73,12 @@ class Turns:
             self._loading.wait()
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
-        """The result by whom the range's turns or the records say, or who calls."""
+        """The result by the side that the range's turns, the records or the caller prefer."""
         return self.ours(arguments) if self._contest.is_for_ours or wants_ours() else self._library(arguments)
 
 
 class Search:
-    """Runs the library's call while a thread finds what else there is; then `decide(arguments, error)` says what runs.
+    """Runs the library's call while a thread looks for more; then `decide(arguments, error)` says what runs.
 
     It is called once, with the TunerError or KernelError of `find`, and returns None for the library's call.
     """
@@ -122,7 +122,7 @@ _HELD = _Held()
 
 
 class held:  # noqa: N801 - used as a function; a generator takes three times as long
-    """Nothing takes turns in this thread meanwhile: a forward pass may be computed again, and must not differ.
+    """Lets nothing take turns in this thread in the block: a forward pass may be computed again, and must not differ.
 
     `ours`: the caller has compared times, or is about to, so that ours runs though it was predicted to be slower.
     """
@@ -144,7 +144,7 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
 
 @contextmanager
 def deciding() -> Iterator[None]:
-    """Calls of this thread take turns though there are other ranks, which are told what they decide."""
+    """Lets this thread's calls take turns though there are other ranks, which are told the outcome."""
     _HELD.decides = True
     try:
         yield
@@ -158,7 +158,7 @@ def wants_ours() -> bool:
 
 
 def has_events(device: str) -> bool:
-    """Whether calls on that device have times of its own: on a GPU."""
+    """Whether calls on that device have times of their own: on a GPU."""
     return device != "cpu"
 
 

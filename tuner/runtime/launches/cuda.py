@@ -159,7 +159,7 @@ class CudaLaunches:
         stream: int,
         packed: PackedOperand | None,
     ) -> None:
-        """Launches what is loaded in place of a kernel whose workspace has no room; raises NoRoomError."""
+        """Launches what replaced a kernel whose workspace has no room; raises NoRoomError."""
         self._drop(loaded)
         other = self.prepared()
         self._enqueue_all(other, other.words(), addresses, scalars, stream, packed)
@@ -198,7 +198,7 @@ class CudaLaunches:
                 raise loaded.failure(status)
 
     def _stands(self, loaded: _Loaded) -> bool:
-        """Whether the configuration is right, now that the verdict is there; if not, it is not launched again."""
+        """Whether the configuration is right, now that there is a verdict; if not, it is not launched again."""
         check, loaded.check = loaded.check, None
         if check is None or check.settle():
             return True
@@ -240,7 +240,7 @@ class CudaLaunches:
                 pass  # another one was loaded, which ends at the default
 
     def _is_verified(self, loaded: _Loaded) -> bool:
-        """Whether the configuration may stay; what is wrong is not launched again."""
+        """Whether the configuration may stay; a wrong one is not launched again."""
         check, use = loaded.check, loaded.use
         if check is not None and check.is_under_way:
             with allowed_while_capturing():
@@ -253,7 +253,7 @@ class CudaLaunches:
         return False
 
     def _launch_copies(self, loaded: _Loaded, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
-        """One launch on copies of the host's memory, in the declared order; the outputs are there when it returns."""
+        """Launches once on copies of the host's arrays, in the declared order; outputs are there when it returns."""
         with allowed_while_capturing():
             copies = [KeptMemory(one.nbytes) for one in memory]
             for one, copy in zip(memory, copies, strict=True):
@@ -291,7 +291,7 @@ class CudaLaunches:
             return self._loaded[number]
 
     def _called(self, choice: Choice, ordinal: int) -> LoadedLibrary | None:
-        """The library's call where it was faster and is here; what cannot be made ready is not tried again."""
+        """The library's call if it was faster and is here; one that cannot be made ready is not tried again."""
         name, _ = call_of(self._problem, choice)
         if name is None:
             return None

@@ -45,7 +45,7 @@ def call_of(problem: Problem, choice: Choice) -> tuple[str | None, str]:
 
 
 def refuse(problem: Problem, name: str, reason: object) -> None:
-    """Nobody tries that call again in this process."""
+    """Marks the call as refused: it is not tried again in this process."""
     _REFUSED[problem, name] = str(reason)
 
 
@@ -68,7 +68,7 @@ class LibraryWorkspaces:
         self._shared = shared or shared_workspaces(current_id())
 
     def address(self, stream: int) -> int:
-        """The one for a launch on that stream now; raises LibraryRefusedError."""
+        """The address of the workspace for a launch on that stream now; raises LibraryRefusedError."""
         try:
             return self._shared.address(stream, self._size_bytes) + SHARED_COUNTER_BYTES
         except NoRoomError as error:
@@ -88,14 +88,14 @@ def _cublas_in(_context: int, _precision: str) -> SharedCublas:
 
 
 class SharedCublas(cublas.Cublas):
-    """A handle of which one launch at a time says the stream and the workspace."""
+    """A handle whose stream and workspace are set by one launch at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock, self._place = ForkSafeLock(), (-1, -1)
 
     def algorithm(self, product: Product, name: str) -> cublas.Routine | None:
-        """The routine of that name; None where it has none for this product."""
+        """The routine of that name; None where cuBLAS has none for this product."""
         with self._lock:
             return next((one for one in self.routines(product) if one.name == name), None)
 
@@ -159,7 +159,7 @@ class LoadedLibrary(Loaded):
         return LibraryArguments(matmul, self._places, self._alpha, self._beta)
 
     def _first(self, *arguments: object) -> int:
-        """The first launch, in which the library may load code, also while a graph is captured."""
+        """Makes the first launch, at which the library may load code, even while a graph is captured."""
         self.enqueue = self._library.enqueue
         with allowed_while_capturing():
             status: int = self.enqueue(*arguments)

@@ -16,7 +16,7 @@ Memory = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class HostWorkspace:
-    """Zeros for the launches of one library, which follow each other."""
+    """Zeroed memory for the launches of one library, which never overlap."""
 
     def __init__(self) -> None:
         self._held: tuple[Memory, Scratch] | None = None
@@ -24,12 +24,11 @@ class HostWorkspace:
         register(self)
 
     def __del__(self) -> None:
-        """Counts what it held no longer, which goes with it."""
         for one in self.yielded():
             one.give_back()
 
     def memory(self, size_bytes: int) -> Memory:
-        """At least so many bytes, zero where they are new; a launch keeps them until it is over. Raises NoRoomError."""
+        """At least so many bytes, zero if they are new; a launch keeps them until it is over. Raises NoRoomError."""
         with self._lock:
             if self._held is not None and self._held[1].size_bytes >= size_bytes:
                 return self._held[0]

@@ -35,7 +35,7 @@ class Room:
         self._lock = ForkSafeLock()
 
     def check(self, ordinal: int, size_bytes: int) -> None:
-        """Raises NoRoomError where so many more bytes are beyond the limit, or were refused a moment ago."""
+        """Raises NoRoomError if so many more bytes exceed the limit, or were refused a moment ago."""
         if not size_bytes:
             return
         limit, taken = limit_bytes(), self._taken[ordinal]

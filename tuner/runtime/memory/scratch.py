@@ -19,7 +19,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Scratch:
-    """Memory that is counted until it is given back; `context` is the one it lies in, 0 for the host's."""
+    """Memory that is counted until it is given back; `context` is the one that it lies in, 0 for the host's."""
 
     def __init__(self, address: int, size_bytes: int, ordinal: int, free: Callable[[int], None]) -> None:
         self.address, self.size_bytes = address, size_bytes
@@ -46,13 +46,13 @@ _LOCK = ForkSafeLock()
 
 
 def register(holder: Holder) -> None:
-    """Has the holder give back on `release`, as long as it lives."""
+    """Registers a holder, which gives its memory back on `release`, as long as it lives."""
     with _LOCK:
         _HOLDERS.add(holder)
 
 
 def release() -> int:
-    """Gives back the scratch memory of all launches, and says how many bytes; later launches take it again.
+    """Gives back the scratch memory of all launches, which later ones take again; the bytes.
 
     Waits for the GPU. What CUDA graphs were captured with stays theirs. Call it while no other thread launches and
     nothing is captured.
