@@ -36,7 +36,7 @@ PREDICTION_COST = 2
 
 
 async def answered(request: Request, asked: Asked) -> list[CachedAnswer]:
-    """The answer for each of the problems, in order; a pending one where its prediction takes longer than WAIT_S.
+    """The answers for the problems, in order; a pending one where its prediction takes longer than WAIT_S.
 
     Raises BusyError where the pool is full, CallerLeftError once nobody waits any more, and like `find_best`.
     Applications have it as `state.answered`, for pages.
@@ -86,7 +86,7 @@ def cached(problem: Problem, slug: str, made: Made) -> CachedAnswer:
 
 
 def keep(state: ShelfState | None, problems: Sequence[Problem], reply: Answers) -> None:
-    """Keeps in memory what was made for these problems, by their places."""
+    """Keeps in memory the answers that were made for these problems, by place."""
     for place, made in reply.items():
         if state is not None:
             problem = problems[place]

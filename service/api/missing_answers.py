@@ -73,7 +73,7 @@ class MissingAnswers:
                 logger.exception("Answers of pages wait to be computed.")  # tables of another version, say
 
     def look(self) -> None:
-        """Has computed what is missing now."""
+        """Asks the pool for what is missing now."""
         changes, now_s = self._memory.changes, time.monotonic()
         if changes != self._seen and now_s - self._looked_s >= CHANGED_EVERY_S:
             self._seen, self._looked_s = changes, now_s

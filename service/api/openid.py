@@ -190,7 +190,7 @@ class Provider:
         return found
 
     def _kept(self, url: str, too_old_s: float = 0.0) -> Any:
-        """The document; one that is kept, unless it is too old."""
+        """A kept document unless it is too old, else a new one."""
         when, document = self._known.get(url, (-KNOWN_FOR_S, None))
         age_s = time.monotonic() - when
         if age_s >= KNOWN_FOR_S - too_old_s:
@@ -217,6 +217,6 @@ def provider() -> Provider:
 
 
 def _name_of(subject: str) -> str:
-    """The name of the person's key: the provider's own, which stays the same, or a hash of it."""
+    """The name of the person's key: the provider's lasting one, or a hash of it."""
     word = subject if NAME.fullmatch(subject) else hashlib.sha256(subject.encode()).hexdigest()[:32]
     return f"oidc:{word}"

@@ -74,7 +74,7 @@ class Client(Transport):
         )
 
     def request_job(self, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:
-        """The job, and whether it is new; the key makes a repetition after a lost answer harmless."""
+        """The job, and whether it is new; the key lets a call be repeated after a lost answer."""
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         body = request.model_dump_json(exclude_none=True)
         response = self._send("POST", "/v1/jobs", headers=headers, content=body)

@@ -57,7 +57,7 @@ def time_column(values_ms: Iterable[float | None]) -> Callable[[float | None], s
 
 
 def time_unit(values_ms: Iterable[float]) -> tuple[float, str]:
-    """The unit in which the smallest of these times reads well, and how many ms it is."""
+    """The unit in which the smallest of these times reads well, and its length in ms."""
     return _unit(min(values_ms, default=1.0), _TIMES_MS)
 
 
@@ -126,7 +126,7 @@ def counted(value: int, noun: str) -> str:
 
 
 def slower(ratio: float) -> str:
-    """How much longer a time is than another: `13 % slower`."""
+    """The excess of one time over another: `13 % slower`."""
     return f"{percent(ratio - 1)} slower"
 
 
@@ -166,7 +166,7 @@ def both_times(value: datetime | None) -> str:
 
 
 def age(value: datetime | None, now: datetime | None = None) -> str:
-    """A `time` element: how long ago or in how long, with the exact time as title; `times.js` lets it grow older."""
+    """A `time` element: the distance from now, with the exact time as title; `times.js` keeps it up to date."""
     if value is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()

@@ -59,7 +59,7 @@ def help_path(here: str) -> str:
 
 
 def prepare_pages() -> None:
-    """Does what the first visitor of a page would otherwise wait for: compiles templates, hashes kernels' sources."""
+    """Prepares what a page's first visitor would wait for: compiles templates, hashes kernels' sources."""
     for name in _templates.list_templates():
         _templates.get_template(name)
     for kernel in catalogue().kernels():

@@ -77,7 +77,7 @@ def _won(result: ResultAnswer) -> str:
 
 
 def _margin(result: ResultAnswer, around: Winner) -> str:
-    """How far the winner is ahead of the next finalist, beside the noise."""
+    """The winner's distance to the next finalist, beside the noise."""
     noise = (result.ci_ms[1] - result.ci_ms[0]) / result.time_ms
     of_noise = f"its own 95 % interval is {formatting.percent(noise)} wide"
     others = sorted(one["time_ms"] for one in around.finalists if one["time_ms"] > result.time_ms)

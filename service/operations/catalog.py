@@ -41,7 +41,7 @@ def options_that_differ(problem: TunedFor | Problem) -> dict[str, OptionValue]:
 
 
 def kernels(session: Session) -> list[KernelAnswer]:
-    """Every kernel's declaration, by name, those included that only workers have."""
+    """The declarations of all kernels by name, also of those that only workers have."""
     stored = session.execute(select(models.Kernel.name, models.Kernel.declaration))
     declared = {row.name: row.declaration for row in stored}
     declared |= {k.name: dict(k.declaration) for k in catalogue().kernels()}

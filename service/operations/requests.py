@@ -181,7 +181,7 @@ class ScheduleRequest(Request):
 
 
 def _only_what_is_sent(schema: dict[str, Any]) -> None:
-    """Changes have no defaults: what a caller leaves out stays as it is."""
+    """Gives changes no defaults: a field that a caller leaves out stays as it is."""
     for field in schema["properties"].values():
         field.pop("default", None)
     schema["examples"] = [{"cron": "0 30 3 * * *", "budget": {"trials": 80}}]

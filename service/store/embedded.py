@@ -106,7 +106,7 @@ class EmbeddedPostgres:
         (self.home / "kept").touch()
 
     def stop_if_unused(self) -> bool:
-        """Stops the server if no process uses it; whether that was so."""
+        """Stops the server if no process uses it; tells whether it did."""
         if not self.home.is_dir():
             return True
         lock = try_lock(self.home / "users.lock")

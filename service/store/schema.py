@@ -29,7 +29,7 @@ NEWER_TABLES = (
 
 
 def upgrade(url: str | None = None, revision: str = "head") -> None:
-    """Applies every missing revision and, where absent, the engine's schema, in one transaction.
+    """Applies all missing revisions and, if absent, the engine's schema, in one transaction.
 
     Any number of processes may call it at once: they take turns, and the later ones find nothing to do.
     """

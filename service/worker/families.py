@@ -37,7 +37,7 @@ class FamilyRun:
         self._stop, self._begun_s, self._is_cancelled = stop, time.monotonic(), False
 
     def settle(self, environment_id: int, preparation: Preparation, first: Sequence[Configuration]) -> Exit:
-        """Tunes, stores the table and ends the job; how this process should exit. `first`: predicted configurations."""
+        """Tunes, stores the table and ends the job; the process's exit. `first`: predicted configurations."""
         starts, barred = patiently(self._known)
         preparation.is_over()
         seconds = self.job.budget_seconds or settings().max_seconds

@@ -136,7 +136,7 @@ class AccessControl:
         return owner
 
     def charge(self, scope: Request, caller: Caller, size: int) -> None:
-        """Counts a body as a request for each kilobyte of it, an admin's aside; raises TooManyRequestsError."""
+        """Counts each kilobyte of a body, except an admin's, as a request; raises TooManyRequestsError."""
         if caller.scope is not Scope.ADMIN:
             name = _stranger(address_of(scope)) if caller.is_stranger else caller.name
             self._limit(self._rates, name, size // 1024)
@@ -147,7 +147,7 @@ class AccessControl:
             self._limit(self._rates, caller.name, count)
 
     def forget(self) -> None:
-        """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
+        """Forgets all callers, since a key or a session has ended; look-ups under way are not kept."""
         self._believed, self._looked_up = OrderedDict(), {}
 
     @cached_property
@@ -212,7 +212,7 @@ def _stranger(address: str) -> str:
 
 
 def is_still_let_in(scope: Request) -> bool:
-    """Whether the token that an open request showed is in force still; asks the database."""
+    """Whether the token of an open request is still in force; asks the database."""
     token, is_key = _token(scope, Headers(scope=scope))
     return token is None or not (lock_of(scope).needs_key or is_key) or _look_up(token, is_key=is_key) is not None
 
@@ -237,7 +237,7 @@ async def take_turn(scope: Request) -> None:
 
 
 def give_turn_back(scope: Request) -> None:
-    """Lets the next request of the caller be worked on: this one only waits from now on."""
+    """Gives back the turn of a request that only waits from now on, for the caller's next one."""
     if LOCK in scope:
         lock_of(scope).shares.give_turn_back(scope)
 

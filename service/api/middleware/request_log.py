@@ -20,7 +20,7 @@ def facts(scope: Scope) -> Mapping[str, object]:
 
 
 def write(method: str, route: str, status: int, duration_ms: float) -> None:
-    """Logs an answered request, without its address, which may hold a secret by mistake, above all in its query."""
+    """Logs an answered request without its address, whose query may hold a secret by mistake."""
     level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
     if not logger.isEnabledFor(level):
         return

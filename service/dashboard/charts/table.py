@@ -11,7 +11,7 @@ from tilewright.service.operations.best.tables import MeasuredSizeAnswer, SizeRa
 
 
 def table_chart(table: TableAnswer) -> Options:
-    """Times of both over the sizes, a mark where a range begins, and dots where another configuration is faster."""
+    """Times of ours and the library over sizes, marks where ranges begin, dots where others are faster."""
     library = [(one, one.library_ms) for one in table.measured if one.library_ms is not None]
     behind = [one for one in table.measured if one.best_ms < one.time_ms]
     series: list[Options] = [

@@ -132,7 +132,7 @@ def find_best_batch(
 
 
 def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
-    """The answers by problem hash, all of the rows' kernel; those are left out that the rows do not compute."""
+    """The answers by problem hash, for one kernel; problems that the rows do not compute are left out."""
     answers: dict[str, BestAnswer] = {}
     for problem, stored, limits in rows.exact(problems):
         answer = first_usable(rows.query(problem, limits), stored, Match.EXACT)
@@ -151,7 +151,7 @@ def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAn
 
 
 def nearest_first(rows: DatabaseRows, problems: Sequence[Problem]) -> list[int]:
-    """The places of these problems, those first that are nearest to a tuned problem or to a shipped record of one."""
+    """The places of these problems, those nearest to a tuned problem or shipped record first."""
     first = problems[0]
     known = rows.known_sizes(first)
     distances = []
@@ -212,7 +212,7 @@ def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str,
 
 
 def _unverified(rows: DatabaseRows, problem: Problem, limits: Limits) -> BestQuery:
-    """The question for a problem whose answer was not verified for it, without what was found wrong there."""
+    """The query for a problem without a verified answer; configurations found wrong there are left out."""
     query = rows.query(problem, limits)
     return replace(query, wrong=rows.wrong.get(problem.hash, ())) if rows.wrong else query
 

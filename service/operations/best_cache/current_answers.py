@@ -27,7 +27,7 @@ Group = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class CurrentAnswer:
-    """How a problem is answered, how much slower than tuned that is expected to be, and from which shipped records.
+    """A problem's answer in short: its kind, the expected loss against tuning, and its shipped records.
 
     `match` is None while the answer is being computed.
     """
@@ -135,7 +135,7 @@ def _problem(asked: ProblemAnswer) -> Problem | None:
 
 
 def _is_noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_whole: bool) -> bool:
-    """Notes that the answer should be computed, where one could be kept."""
+    """Notes that the answer should be computed, if it could be kept."""
     problem = _problem(asked)
     return memory is not None and problem is not None and memory.miss(asked.kernel, slug, problem, is_whole=is_whole)
 
@@ -159,7 +159,7 @@ def _looked_up(
     *,
     are_whole: bool,
 ) -> dict[int, CurrentAnswer | str]:
-    """The answers at those places, which differ only in shape; where one is refused, each is asked for alone."""
+    """The answers at those places, of one kernel; if one shape is refused, each is looked up alone."""
     problem, slug = asked[places[0]]
     shapes = [asked[place][0].shape for place in places]
 

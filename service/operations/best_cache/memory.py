@@ -53,12 +53,12 @@ class ShelfState(NamedTuple):
     version: Version
 
     def keep(self, problem: Problem, answer: CachedAnswer | str | None) -> None:
-        """Keeps an answer, or what stands for it, that was computed from the database as it was at that moment."""
+        """Keeps a computed answer, or what stands for it, with the database's state at that time."""
         self.shelf.keep(problem, answer, self.version)
 
 
 class BestMemory:
-    """Shelves, the device models, and which shelves are wanted. One thread changes it, any may ask."""
+    """Shelves, device models, and the shelves that are wanted. One thread changes it, any may read."""
 
     def __init__(self, most_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`most_rows`: once so many rows are kept, no further shelf is filled and the database is asked."""
@@ -148,7 +148,7 @@ class BestMemory:
         return shelf is not None and shelf.is_awaited(problem)
 
     def take_missed(self, *, is_whole: bool = True) -> dict[Name, list[Problem]]:
-        """The problems noted so, each once, which are then forgotten."""
+        """The noted problems, each once, which are then forgotten."""
         missed, self._missed[is_whole] = self._missed[is_whole], {}
         return {name: list(problems) for name, problems in missed.items()}
 

@@ -61,7 +61,7 @@ def export_t4(study_id: int) -> Iterator[str]:
 
 
 def export_kernel_tuner(study_id: int, variant: str | None) -> Iterator[str]:
-    """One variant's trials as a cache, in pieces; without a variant, those of the one that has most.
+    """One variant's trials as a cache, in pieces; by default those of the variant with most.
 
     Raises NotFoundError for an unknown study or variant, before the first piece.
     """

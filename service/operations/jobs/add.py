@@ -81,7 +81,7 @@ class AcceptedRequest:
 
     @property
     def coalesce_hash(self) -> str:
-        """Equal for requests of the same work; the first of them sets the priority."""
+        """A hash that is equal for requests of the same work; the first of them sets the priority."""
         request = self.request
         work = [
             row_hash(self.asked),

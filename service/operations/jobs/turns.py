@@ -51,7 +51,7 @@ def next_turn(device_model_id: Any, key_id: Any, project_id: Any) -> Select[tupl
 
 
 def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
-    """The last turn of the key's jobs that began and have ended since the oldest open one for the model was queued."""
+    """The highest turn of the key's started jobs that have ended since the model's oldest open job was queued."""
     job, schedule, waiting = aliased(models.TuningJob), aliased(models.Schedule), aliased(models.TuningJob)
     oldest = select(func.min(waiting.created_at)).where(
         waiting.state.in_(OPEN), waiting.device_model_id == device_model_id

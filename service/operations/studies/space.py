@@ -56,7 +56,7 @@ class VariantTrials:
 
 @dataclass(frozen=True)
 class Search:
-    """A study's trials in short: the improvements, how far they reach, and each variant's part."""
+    """A study's trials in short: the improvements, the range of times, and each variant's part."""
 
     improvements: Sequence[Improvement]
     last_number: int

@@ -172,7 +172,7 @@ def _side(session: Session, kernel: str, side: Side, name: str) -> Subquery:
 
 
 def _standing(at: datetime | None) -> list[ColumnElement[bool]]:
-    """Conditions on best configurations: those that stand now, or that had been settled at that time."""
+    """Conditions for bests that are valid now, or that were at that time."""
     best = models.BestConfiguration
     if at is None:
         return [is_current()]
