@@ -25,7 +25,7 @@ _CHUNK = 1 << 15
 """Numbers that a thread computes at a time, so few that they stay in a core's cache."""
 
 _LEAST, _MOST, _PLACES = -6, 28, 4096
-"""Where the complementary error function is tabulated: from, to, and how often between two whole numbers."""
+"""The table of the complementary error function: its first and last place, and places a whole number."""
 
 
 @dataclass(frozen=True)

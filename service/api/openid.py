@@ -40,7 +40,7 @@ KNOWN_FOR_S = 3600.0
 
 AGAIN_S = 60.0
 MOST_BYTES = 1 << 20
-"""Of an answer of the provider."""
+"""The largest answer of the provider that is read."""
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by a key of the provider's; none, and those by the client's secret, are refused."""

@@ -29,7 +29,7 @@ _GB_PER_S = ((1e-3, "MB/s"), (1.0, "GB/s"), (1e3, "TB/s"))
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (2 * 86400, 3600, "h"), (math.inf, 86400, "days"))
-"""For ages below the first number of seconds: the unit in seconds, and its name."""
+"""Units of ages: each for ages below its first number of seconds, with its own length in seconds and its name."""
 
 
 def number(value: float | None) -> str:

@@ -80,7 +80,7 @@ MATCHES = {
     "default": ("○", "the kernel's default: no related result is known"),
     "exact": ("✓", "tuned for exactly this"),
 }
-"""For each kind of answer its mark, as on the page `ask`, and where the configuration comes from."""
+"""Each kind of answer with its mark, as on the page `ask`, and the configuration's origin."""
 
 
 class Cell(NamedTuple):

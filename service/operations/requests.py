@@ -291,7 +291,7 @@ ProjectName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
 
 
 OwnerName = Annotated[str, Field(pattern=r"^(oidc:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]
-"""Of a key, or of a person who signs in at a provider."""
+"""The name of a key, or of a person who signs in at a provider."""
 
 
 class ProjectQuotas(Request):

@@ -40,7 +40,7 @@ IN_TIME = 0.9
 LOOK_EVERY_S = 0.5
 """How soon a new, resumed or abandoned schedule is noticed; a known one fires on its second."""
 LOOKING = 10
-"""So many workers look that often each; more of them look less often, so that the fleet does as before."""
+"""The workers that each look that often; with more, each looks less often, so that the fleet's total stays."""
 TAKEN_S = 0.1
 """How soon to look again when another process is firing what is due."""
 REPEATED_S = 1.0

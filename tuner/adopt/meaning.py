@@ -1,4 +1,4 @@
-"""Which parameters of a kernel without an answer change what it computes: those pose a problem, and tune nothing."""
+"""Finds a kernel's parameters that change its result: they belong to the problem, and are not tuned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCKS_ALONG_AN_AXIS = 2
 """Blocks that are launched along an axis of the grid: what a parameter does to the result, it does in a few blocks."""
 
 LIMIT_S = 120.0
-"""For all calls of a script."""
+"""The time for comparing what parameters mean, over all calls of a script."""
 
 _SEED = 1
 

@@ -11,7 +11,7 @@ from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.runtime import Runtime
 
 UNTRACEABLE = "torch.compile cannot trace the choice of a configuration: launch it in a torch.library.custom_op"
-"""With `fullgraph=True`; without, PyTorch launches it outside of the graph."""
+"""The refusal with `fullgraph=True`; without it, PyTorch launches outside of the graph."""
 
 
 def autotune(

@@ -1,4 +1,4 @@
-"""What is known of the calls of an autotuned Triton function: the problem that a call poses, and the best for it."""
+"""Known configurations for the calls of an autotuned Triton function, by the problem that each call poses."""
 
 from __future__ import annotations
 

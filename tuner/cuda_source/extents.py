@@ -1,4 +1,4 @@
-"""How far a kernel's indices go: which of its numbers bound the threads along each axis, and the shapes of its arrays.
+"""The bounds of a kernel's indices: its numbers that bound the threads along each axis, its arrays' shapes.
 
 A guess from how kernels are usually written: `int x = blockIdx.x * TILE + threadIdx.x; if (x < width) y[r * width + x]`
 """

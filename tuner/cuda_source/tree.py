@@ -17,7 +17,7 @@ CONTAINERS = frozenset(
         *("preproc_if", "preproc_ifdef", "preproc_elif", "preproc_elifdef", "preproc_else"),
     }
 )
-"""What file-level definitions stand in."""
+"""The kinds of nodes that contain file-level definitions."""
 
 NAMES = frozenset({"identifier", "type_identifier", "field_identifier", "namespace_identifier"})
 

@@ -23,9 +23,9 @@ READ, ASSIGNED, OTHER = "read", "assigned", "other"
 _LOADS = re.compile(r"__ld(?:g|cg|ca|cs|lu|cv)")
 _CASTS = frozenset({"reinterpret_cast", "static_cast", "const_cast"})
 _STEPS = frozenset({"parenthesized_expression", "cast_expression", "update_expression", "conditional_expression"})
-"""What a pointer stays a pointer in."""
+"""The kinds of nodes in which a pointer stays a pointer."""
 _MOVES = frozenset({"expression_statement", "condition_clause", "comma_expression", "for_statement"})
-"""Where a pointer's value is not followed: `p++;` moves it."""
+"""The kinds of nodes that may move a pointer without another use: `p++;`."""
 
 Uses = set[str]
 

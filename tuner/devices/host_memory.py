@@ -38,7 +38,7 @@ _CONTROLS = {
         "memory.oom_control",
     ),
 }
-"""By the controllers that /proc/self/cgroup names: none in version 2, memory in version 1."""
+"""Control groups by the controllers that /proc/self/cgroup names: none in version 2, memory in version 1."""
 
 
 def available_bytes(root: Path = _ROOT) -> int:

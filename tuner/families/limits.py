@@ -1,4 +1,4 @@
-"""How long the tuning of a family goes on, and whom it tells."""
+"""The limits of tuning a family, and its callbacks."""
 
 from __future__ import annotations
 

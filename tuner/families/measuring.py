@@ -28,7 +28,7 @@ from tilewright.tuner.runtime.choice import Choice, TargetDevice
 T = TypeVar("T")
 
 FEW_KINDS = KindsPart(0, 8)
-"""Of inputs that a search's winner is verified with: ranges are verified with all of them in the end."""
+"""The part of the inputs that verifies a search's winner: ranges are verified with all in the end."""
 
 PLAN = MeasurementPlan(finalists=3, final_rounds=5, kinds=FEW_KINDS)
 LIBRARY_SAMPLES = 7

@@ -25,7 +25,7 @@ from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.predict.record import Record
 
 AROUND = ((1, 2), (2, 1))
-"""How far away neighbours are, counted in sizes, whose fastest configurations are measured at a size, and how many."""
+"""Neighbours whose fastest configurations are measured at a size: their distance in sizes, and how many each."""
 
 LEADERS, MOST_LEADERS = 3, 24
 """Configurations of each size, and of all, of which one has to serve all sizes."""

@@ -29,7 +29,7 @@ STILL_IN = 1.25
 
 
 LEVEL = 1.01
-"""So many times the least median is as fast: a few samples do not tell."""
+"""The ratio to the least median that still counts as equal: a few samples do not tell more."""
 
 
 class TimesCalls(Protocol):

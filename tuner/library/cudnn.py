@@ -14,7 +14,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.library.cublas import LibraryCall, LibraryError, library_folder, load
 
 WORKSPACE_BYTES = 512 << 20
-"""What its algorithms may take: at ResNet-50's layers and a batch of 32 Winograd's and the explicit product fit."""
+"""The algorithms' workspace: for ResNet-50's layers and a batch of 32, Winograd's and the explicit product fit."""
 
 MOST_TIMED = 4
 """Algorithms that are timed here: the first in the order of cuDNN's own times."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 CUBLAS, CUBLASLT, OPENBLAS = "cuBLAS ", "cuBLASLt ", "OpenBLAS "
-"""What names begin with; the version follows."""
+"""Prefixes of names of calls; the version follows."""
 
 ALGORITHM = "algorithm"
 """The first word of a cublasLt algorithm's own; in results of earlier versions it is "heuristic"."""
 
 OWN_CHOICE = "its own choice"
-"""In the place of an algorithm: the first that cublasLt's heuristic names at whatever size is launched."""
+"""The name that stands for the first algorithm of cublasLt's heuristic at whatever size is launched."""
 
 
 def is_launched(name: str) -> bool:

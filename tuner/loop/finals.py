@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 NOT_VERIFIED = ", not verified"
-"""Behind the name of a call of the library that was wrong or could not be verified: it is no answer."""
+"""A suffix for the name of a library's call that was wrong or could not be verified: it is no answer."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How far ours was ahead of the library at tuned shapes, and what that says of a shape near them."""
+"""The lead of ours over the library at tuned shapes, and the lead to expect near them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ STRIP = 256
 """Columns of a triangular matrix that are multiplied at a time."""
 
 ROUNDED = 1e-9
-"""By what part a matrix's diagonal is raised where rounding has left it without a root."""
+"""The part by which a matrix's diagonal is raised if rounding left it without a root."""
 
 JITTER = 1e-4
 """Added to the prior of each weight: centres that lie together would else make the equations singular."""

@@ -47,7 +47,7 @@ LOOKED_AT_FIRST = 32
 """Configurations of a round, those of the least expected times, that say which of the others are near enough."""
 
 SLOW, BEYOND = 0.5, 0.3
-"""What exceeds this logarithm of time over the shape's best counts by this part: how slow is slow matters little."""
+"""A logarithm of time over the shape's best, and the part of any excess that counts: how slow matters little."""
 
 CAUTION = 1.0
 """Standard deviations that are added to an expected time: between equals, the one that more is known of."""

@@ -1,4 +1,4 @@
-"""What a call of an operator asks of a launcher: its problem on a device, and what decides who computes it."""
+"""An operator's question to a launcher: a problem on a device, and what decides which side computes it."""
 
 from __future__ import annotations
 

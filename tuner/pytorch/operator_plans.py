@@ -348,7 +348,7 @@ class Plans:
 
 
 _FALLBACKS = {"UntunedError": "untuned", "NoKernelError": "no_kernel", "NoRoomError": "no_memory"}
-"""By the kind of error, whose classes are not imported here; others are failures."""
+"""Words by the name of an error's class, as these are not imported here; others are failures."""
 
 
 def _undecided(_arguments: Sequence[Any]) -> Any:

@@ -170,7 +170,7 @@ def _checks(key: Hashable) -> str:
 
 
 MOST_REPEATS = 8
-"""Of a function whose configurations are wrong one after another."""
+"""The most repetitions of a function whose configurations turn out wrong one after another."""
 
 
 def prepare(function: Callable[..., Any] | None = None, *arguments: Any, **named: Any) -> list[Decision]:

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 ALLOWED = "allowed"
-"""In place of an accuracy: as the program allows PyTorch's own when the call runs."""
+"""The word for an accuracy that is what the program allows PyTorch's own when the call runs."""
 
 
 _precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # noqa: SLF001 - the public name takes twice as long, in every call
 
 
 _AS_SET: list[tuple[bool, bool]] = []
-"""What the program allows products and convolutions, while `as_set` holds."""
+"""TF32 for products and convolutions as the program allows it, while `as_set` holds."""
 
 
 @contextmanager

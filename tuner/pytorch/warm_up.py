@@ -24,7 +24,7 @@ MOST_ROUNDS = MOST_CALLS + 2
 
 LONGEST_MS = 200.0
 CYCLES_A_MS = 2_000_000
-"""Of a GPU at 2 GHz; a slower clock only keeps it busy for longer."""
+"""Cycles of a GPU at 2 GHz in a millisecond; a slower clock only keeps it busy for longer."""
 
 
 def warm(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[Decision]:

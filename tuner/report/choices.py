@@ -27,13 +27,13 @@ _FEW = 50
 """A step with no more configurations than this keeps the table's at every size."""
 
 LEAST_TRIALS = 12
-"""With fewer a search says nothing of its step: it goes on past its time, and is named where that was not enough."""
+"""The trials that a search needs to tell of its step: it goes on past its time, and says if that was not enough."""
 
 _MOST_TIMES = 8
 """How many times its time a search may take to come to the least trials."""
 
 _FEW_PLAN = replace(DEFAULT_PLAN, least_samples=3, warm_up_samples=6, max_samples=5, side_samples=1, limit_s=0.2)
-"""To tell a few configurations apart that differ by more than noise; the rounds that are reported follow."""
+"""The plan that tells a few clearly different configurations apart; the reported rounds follow."""
 
 
 class KnownFileError(TunerError):

@@ -14,10 +14,10 @@ from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
 
 NAMED = frozenset({"pinned", "bundle"})
-"""Where configurations come from that somebody has decided on."""
+"""The origins of configurations that somebody has decided on."""
 
 MEASURED = frozenset({"exact", "range"})
-"""How an answer matches a problem that was measured, by itself or with its range; all others are expected."""
+"""Matches of a problem that was measured, by itself or with its range; others are expectations."""
 
 
 @dataclass(frozen=True)

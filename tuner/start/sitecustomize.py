@@ -82,7 +82,7 @@ WATCHED = {
     "TILEWRIGHT_RUN": (("triton",), _run),
     "TILEWRIGHT_CAPTURE": (("cupy", "pycuda.driver", "pycuda.compiler", "pycuda.gpuarray", "triton"), _capture),
 }
-"""By the variable that asks for it: which modules are waited for, and what is called with each."""
+"""For each variable that asks for it: the modules to wait for, and the function to call with each."""
 
 
 def _import_next() -> None:

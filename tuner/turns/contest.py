@@ -19,11 +19,11 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.statistics import is_tie, median
 
 MOST_CALLS = 20
-"""That take turns; after them the records stay in force where too few could be timed."""
+"""The calls that take turns; after them the records stay in force if too few could be timed."""
 
 FEWEST_PAIRS = 3
 CLEAR_RATIO = 1.5
-"""From how many times as slow on one is given up after `FEWEST_PAIRS`."""
+"""The ratio of times from which the slower call is given up after `FEWEST_PAIRS`."""
 
 
 class Event(Protocol):

@@ -118,7 +118,7 @@ def _softmax(_problem: Problem, arrays: Sequence[Any], _scalars: Scalars) -> Non
 
 
 _PRODUCTS = frozenset({"gemm", "linear"})
-"""Which a library may compute in TF32; it does not so with a vector."""
+"""Kernels that a library may compute in TF32; products with a vector it does not."""
 
 _PYTORCH: Mapping[str, Callable[[Problem, Sequence[Any], Scalars], None]] = {
     "gemm": _gemm,

@@ -186,7 +186,7 @@ def _is_capturing(torch: Any) -> bool:
 
 
 THREAD_LOCAL = 1
-"""Of CUDA's modes of capture: the calling thread does what a capture of its own alone would forbid."""
+"""CUDA's capture mode in which only the calling thread's own capture forbids calls."""
 
 
 def apart_from_captures() -> None:

@@ -55,7 +55,7 @@ _OPEN = frozenset(
     }
 )
 _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
-"""Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
+"""Uncounted paths, so that flooding a proxy cannot make the service look dead; nor do the open folders count."""
 
 _STREAM = "/events"
 _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")

@@ -26,7 +26,7 @@ SHOWN_JOBS = 50
 SHOWN_IN_SHORT = 8
 SHOWN_TRIALS = 25
 REFRESH_SECONDS = 5
-"""For browsers without JavaScript, while something may change."""
+"""The reload interval of browsers without JavaScript, while something may change."""
 
 STATES = ("queued", "running", "done", "failed", "cancelled")
 

@@ -50,7 +50,7 @@ class Effort(Enum):
     MEANWHILE = auto()
     """Problems that need a prediction are answered without, and marked as pending."""
     ROUGH = auto()
-    """Of a prediction only the kind of answer and the expected loss count: it is rough, and its problem marked so."""
+    """Rough predictions: only the kind of answer and the expected loss count, and the problem is marked so."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ KERNEL_TUNER_WORDS = {
     Outcome.CONSTRAINT_VIOLATED: "InvalidConfig",
     Outcome.COMPILE_FAILED: "CompilationFailedConfig",
 }
-"""For all other failures: RuntimeFailedConfig."""
+"""Kernel Tuner's word for an outcome; RuntimeFailedConfig for all other failures."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tilewright.service.store.engine_queue import drop_entry, new_entry, queue_o
 
 _JOB: Table = models.TuningJob.__table__  # type: ignore[assignment]
 _IS_OPEN = text("state IN ('queued', 'running') AND NOT cancel_requested")
-"""As the unique index says it, in constants: a prepared statement finds the index by them."""
+"""The unique index's own condition, in constants: a prepared statement finds the index by them."""
 _ASKED = (
     "id",
     "key_id",

@@ -15,7 +15,7 @@ from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
 TIME = "time"
-"""In a selection and on an axis: the time in ms."""
+"""The word for the time in ms, in a selection and on an axis."""
 
 NAMED_COLUMNS: Mapping[str, InstrumentedAttribute[Any]] = {
     TIME: models.Trial.time_ms,

@@ -28,7 +28,7 @@ from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_
 from tilewright.service.store import models
 
 FAMILIES = ("batches and views", "Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
-"""In order of precedence: the first that fits is a shape's family."""
+"""Families of shapes in order of precedence: the first that fits counts."""
 
 FEW_ROWS = 64
 ODD = 4

@@ -201,5 +201,5 @@ class Predictor(Base):
     series: Mapped[str]
     arrays: Mapped[bytes]
     predictions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
-    """By problem hash, what was predicted from it."""
+    """Predictions made from it, by problem hash."""
     fitted_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,4 +1,4 @@
-"""What an array holds, in the words of a declaration: how to draw the like, or a file of the very contents."""
+"""An array's contents as a declaration states them: a recipe to draw similar ones, or a file with the same."""
 
 from __future__ import annotations
 

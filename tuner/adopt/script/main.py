@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "iterations": 7,
     "compiler_options": [],
 }
-"""What Kernel Tuner tells of its device: scripts name files by it."""
+"""The device facts that Kernel Tuner would give: scripts name files by them."""
 
 
 _TEST = re.compile(r"^def test_\w*\(", re.MULTILINE)

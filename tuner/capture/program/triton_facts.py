@@ -1,4 +1,4 @@
-"""What is to be known of a Triton function and its launches, beside its source."""
+"""Facts about a Triton function and its launches, beside its source."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tilewright.tuner.adopt.script.contents import FEW, distribution
 
 FEW_VALUES = 16
-"""So many different numbers are drawn from in the place of a range."""
+"""The number of different values up to which contents are drawn from the values, not from a range."""
 
 
 def contents_of(sample: NDArray[Any], elements: int, file: Path) -> dict[str, Any]:

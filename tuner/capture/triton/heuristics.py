@@ -1,4 +1,4 @@
-"""Of a captured Triton function: its `triton.heuristics` as expressions of a declaration, and its coarsest type."""
+"""The `triton.heuristics` of a captured function as expressions of a declaration, and its coarsest dtype."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Column = tuple[int, ...]
 """One size in every launch."""
 
 MOST_TIMES = 4
-"""Where a size is so many times an axis in the only launch there is, it follows from it; of several launches, any."""
+"""The largest multiple of an axis that a size counts as, if there is one launch; with several, any multiple."""
 
 FEW = 4
 """A size up to this is a number where it never varies: the components of an element, say."""

@@ -49,7 +49,7 @@ _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
 
 _MOST_DRAWN_AGAIN = 6
-"""With so many further inputs a program is timed before repeated launches count as too fast."""
+"""The further inputs that a program is timed with before repeated launches count as too fast."""
 
 
 class CpuBench(Bench):

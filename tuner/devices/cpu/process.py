@@ -42,10 +42,10 @@ COMPILER_BYTES, COMPILER_FILE_BYTES = 4 << 30, 1 << 29
 """Memory of each process of a compiler, and of a file that it writes: g++ takes 0.2 GB for the largest kernels here."""
 
 _LITTLE_BYTES = 1 << 30
-"""With less free memory than this it is the machine that lacks it, and not a limit that a process has met."""
+"""The free memory below which the machine lacks it, rather than a process having met its limit."""
 
 _STATUS_OF_SIGNALS = 128
-"""What the sandbox's own process adds to a signal's number where the one inside was ended by it."""
+"""The number that the sandbox's process adds to a signal that ended the one inside."""
 
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
@@ -63,7 +63,7 @@ _LACKING = re.compile(
 _LACKING_MEMORY = re.compile(
     r"^.*(?:Cannot allocate memory|virtual memory exhausted|out of memory allocating).*$", re.MULTILINE | re.IGNORECASE
 )
-"""What compilers, linkers and the host runner say when the machine lacks something."""
+"""Messages of compilers, linkers and the host runner when the machine lacks something."""
 
 
 @dataclass(frozen=True)

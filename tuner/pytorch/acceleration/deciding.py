@@ -35,10 +35,10 @@ from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.launches.devices import resolved
 
 LOOKING = 0.35
-"""Of the limit, for finding configurations: a prediction takes a tenth of a second and more."""
+"""The share of the limit for finding configurations: a prediction takes a tenth of a second and more."""
 
 PREDICTING_S = 3.0
-"""With less for them processes are not started to predict for all operators at once."""
+"""The time below which no processes are started to predict for all operators at once."""
 
 MOST_GRAPHS = 4
 """Each keeps the memory of one run."""

@@ -1,4 +1,4 @@
-"""What `accelerate` decided on this machine, so that the next start of the same program does so in a second or two."""
+"""Decisions of `accelerate` on this machine: the next start of the same program takes a second or two."""
 
 from __future__ import annotations
 

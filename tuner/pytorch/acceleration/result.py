@@ -1,4 +1,4 @@
-"""What accelerating a model came to: a table, a document, the way back, and the lock file."""
+"""The result of accelerating a model: a table, a document, the way back, and the lock file."""
 
 from __future__ import annotations
 

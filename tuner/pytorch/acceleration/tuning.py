@@ -20,7 +20,7 @@ from tilewright.tuner.runtime.runtime import Runtime
 
 SEED = 0
 LIKELY = 4
-"""Of what is best for the problems like one, so many are tried first; each costs a trial."""
+"""The best configurations of like problems that are tried first; each costs a trial."""
 
 
 def tune_now(

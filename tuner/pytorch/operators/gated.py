@@ -19,7 +19,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "sigmoid": torch.sigmoid,
 }
-"""By the names of the kernel's option; gelu is the exact form."""
+"""Activations by the names of the kernel's option; gelu is the exact form."""
 
 
 def _slope(activation: str, gradient: Tensor, z: Tensor) -> Tensor:

@@ -24,11 +24,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "gelu": torch.nn.functional.gelu,
 }
-"""By the names of the kernels' option; PyTorch's gelu is the exact form too."""
+"""Activations by the names of the kernels' option; PyTorch's gelu is the exact form too."""
 
 
 COPIED_ELEMENTS = 1 << 20
-"""Of X with gaps between its rows, which the kernel does not read: so many are copied first, in microseconds on a GPU.
+"""The most elements of X that are copied first if its rows have gaps, which the kernel cannot read.
 
 PyTorch's own operator computes with a larger one, which cuBLAS reads as it lies.
 """

@@ -18,11 +18,11 @@ from tilewright.tuner.runtime.runtime import default_runtime
 
 LIMIT_S = 30.0
 MOST_SHAPES = 250
-"""Of one request: answers of a kilobyte or two stay within what is read of one."""
+"""The most shapes of one request: their answers, a kilobyte or two each, stay below the limit of a response."""
 
 MOST_ROWS = 40
 MOST_PREDICTED = 20
-"""Of the entries that take longest, so many are predicted from shipped records: each takes half a second."""
+"""The longest entries that are predicted from shipped records: each prediction takes half a second."""
 
 Question = tuple[str, str, tuple[tuple[str, bool | str], ...], str]
 """Kernel, dtype, options and device model: what the shapes of one request have in common."""

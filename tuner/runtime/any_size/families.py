@@ -25,7 +25,7 @@ Known = Callable[[Kernel, Problem, TargetDevice], Choice | None]
 
 
 USUAL_SIZES = (512, 2048, 128)
-"""Where the one configuration of all sizes is predicted, where rows must not depend on their number."""
+"""The sizes at which one configuration for all is predicted, if rows must not depend on their number."""
 
 
 class InUse(NamedTuple):

@@ -1,4 +1,4 @@
-"""What serves sizes where there is no room for the workspace of their own configuration."""
+"""Replacements for configurations whose workspace has no room, size by size."""
 
 from __future__ import annotations
 

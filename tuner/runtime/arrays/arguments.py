@@ -1,4 +1,4 @@
-"""What a caller gives a launcher. Checks that arrays fit a problem, and derives its transpositions from their layouts.
+"""Launchers' arguments: checks that arrays fit a problem, and derives its transpositions from their layouts.
 
 A transposed view is taken as the kernel's option of that name (`trans_a` for A). A kernel that says which problem its
 arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. What does not change from launch to
@@ -23,7 +23,7 @@ from tilewright.tuner.runtime.arrays.views import Layout, contiguous_strides
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 
 MOST_OVERLAP_STEPS = 10_000
-"""Of the search for an element that two views of one memory share: some milliseconds; then they count as sharing."""
+"""Steps of the search for an element that two views share: some milliseconds; then they count as sharing."""
 
 ALIGNMENT = 16
 """Bytes: what every allocation has and every kernel's vector loads rely on."""

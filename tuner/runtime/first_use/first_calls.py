@@ -17,7 +17,7 @@ from tilewright.tuner.turns.opponents import Opponent, opponent
 from tilewright.tuner.turns.turns import Run, Turns, held
 
 ONE_SIZE = -1
-"""In place of a size where a launcher has only one."""
+"""The size that stands for the only one of a launcher."""
 
 
 class Launches(Protocol):

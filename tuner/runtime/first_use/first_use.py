@@ -24,7 +24,7 @@ from tilewright.tuner.switches import is_on
 SETTING = "TILEWRIGHT_FIRST_USE"
 
 UNVERIFIED = frozenset({"predicted", "nearest", "transferred", "estimated"})
-"""How an answer matches a problem whose shape it was not verified at."""
+"""Matches of answers that were not verified at the problem's shape."""
 
 State = Literal["waiting", "under way", "right", "wrong", "unchecked"]
 

@@ -32,7 +32,7 @@ _OWN_BOUNDS = {"float32": 0.5, "float64": 0.5, "bfloat16": 1.0, "float16": 1.0}
 types. They are granted on top of what verification grants."""
 
 _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh", "gelu", "silu")
-"""In the order of rows.cu."""
+"""Activations in the order of rows.cu."""
 
 CHECKED_ON_STREAM = frozenset({"gemm", "linear", "gemv"})
 """Kernels that are one product. No others are checked on a GPU."""

@@ -77,7 +77,7 @@ class PredictionProcess:
 
 
 PREDICTIONS = PredictionProcess()
-"""That of this process."""
+"""The prediction process of this process."""
 
 MOST_AT_ONCE = 8
 _AT_ONCE: list[PredictionProcess] = []

@@ -25,7 +25,7 @@ from tilewright.tuner.runtime.memory.room import ROOM, NoRoomError
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
 
 _REFUSED: dict[tuple[Problem, str], str] = {}
-"""By problem and name, why a call could not be made ready in this process."""
+"""The reasons why calls could not be made ready in this process, by problem and name."""
 
 _APART = 1 << 12
 """Between the addresses that stand for arrays until a launch names theirs."""

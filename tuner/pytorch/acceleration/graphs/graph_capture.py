@@ -45,7 +45,7 @@ def program_line(frames: Iterable[FrameType | tuple[FrameType, int]]) -> str:
 
 
 WAITS = "called a synchronizing CUDA operation"
-"""What PyTorch warns of where a call waits for the GPU."""
+"""PyTorch's warning about a call that waits for the GPU."""
 
 
 class CaptureError(TunerError):

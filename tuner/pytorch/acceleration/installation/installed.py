@@ -1,4 +1,4 @@
-"""What stands in for modules and functions while a model is accelerated, and the way back."""
+"""Stand-ins for modules and functions while a model is accelerated, and the way back."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 from tilewright.tuner.pytorch.operators.quantised import LINEAR_QUANTIZED, int8_of
 
 INT8, TOLERANCE = "int8", 5e-2
-"""What the model's output may be off by; a layer's is by some 0.006 of its norm."""
+"""The word for `weights`, and the error allowed to the model's output; a layer's is some 0.006 of its norm."""
 
 _NAMES = ("_tilewright_w", "_tilewright_s")
 """Of buffers, so that they move with the model and a CUDA graph of torch.compile reads them where they lie. They are

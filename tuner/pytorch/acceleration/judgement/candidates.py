@@ -29,13 +29,13 @@ from tilewright.tuner.runtime.launches.library_calls import call_of
 from tilewright.tuner.turns.turns import beside_captures
 
 ROUNDS, LIMIT_S, SAMPLE_S = 7, 1.0, 4e-3
-"""Of a site alone: who is ahead there is only asked to spare the model a trial."""
+"""Limits for timing a site alone, which only spares the model a trial."""
 
 PROMOTE_K = "PROMOTE_K"
 """The parameter of tensor-core variants on which the error depends most."""
 
 GRAPH_CALLS = 20
-"""In a graph of a site alone, whose replay costs the host as much as a call or two."""
+"""The calls in a graph of a site alone, whose replay costs the host as much as a call or two."""
 
 
 WORTH_PROCESSES = 4

@@ -22,7 +22,7 @@ from tilewright.tuner.pytorch.acceleration.judgement.trees import called
 
 LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 PARTS = (2, 4, 8)
-"""In so many parts every product's k is summed where float64 does not help."""
+"""The numbers of parts in which every product's k is summed if float64 does not help."""
 
 aten = torch.ops.aten
 
@@ -131,4 +131,4 @@ _PRODUCTS: Mapping[Any, tuple[Any, int, int, int]] = {
     aten.linear: (aten.linear, 0, -1, -1),
     aten.convolution: (aten.convolution, 0, 1, 1),
 }
-"""What adds a part, the place of the first operand, and the dimensions of k in both."""
+"""For each product: the operator that adds a part, the place of the first operand, and k's dimension in both."""

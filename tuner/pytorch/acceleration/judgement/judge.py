@@ -33,13 +33,13 @@ from tilewright.tuner.pytorch.operator import is_watched
 from tilewright.tuner.pytorch.precision import without_tf32
 
 CHOOSING, PLAYING = 0.25, 0.3
-"""Of the time that is left: for rounds of the model without each replacement, and to be kept for those of all ways."""
+"""Shares of the remaining time: for rounds of the model without each replacement, and reserved for all ways."""
 
 LEAST_COMPILING_S = 4.0
-"""With less torch.compile is not begun: it would be stopped half-way."""
+"""The time below which torch.compile is not begun: it would be stopped half-way."""
 
 UNSTOPPABLE_S = 60.0
-"""Where nothing can stop it (another thread than the main one), it is begun with as much time only."""
+"""The time that torch.compile needs to be begun where nothing can stop it: outside of the main thread."""
 
 LEFT_OUT = "torch.compile's ways are left out"
 MOST_ALONE = 12

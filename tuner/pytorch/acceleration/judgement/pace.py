@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 END = 0.9
-"""Of the limit, by so much the last rounds are over: the model is then left as was decided."""
+"""The share of the limit at which the last rounds are over: the model is then left as was decided."""
 
 
 class Pace:

@@ -1,4 +1,4 @@
-"""What stays in the model of all that could: each candidate alone, then together, then the way in which it runs."""
+"""Decides what stays in the model: each candidate alone, then all together, then the way in which it runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tilewright.tuner.pytorch.acceleration.result import (
 )
 
 FITS = 0.9
-"""Of what is allowed, so much may be used where replacements are chosen: another capture sums in another order."""
+"""The share of the allowed error for choosing replacements: another capture sums in another order."""
 
 LOOK_S, LEAST_MS = 0.05, 1e-6
 WEIGHING, REFINING = 0.45, 0.3
-"""Of the time that is left, for operators by themselves, and once more for more accurate configurations of theirs."""
+"""Shares of the remaining time: for operators alone, and again for their more accurate configurations."""
 
 
 def _expected(candidate: Candidate) -> tuple[float, int]:

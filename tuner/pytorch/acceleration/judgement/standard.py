@@ -1,4 +1,4 @@
-"""By what an output is judged: its error and that of PyTorch's own, both from the same model in float64."""
+"""The standard for an output: its error and that of PyTorch's own, both from the same model in float64."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tilewright.tuner.pytorch.acceleration.judgement.exact import (
 from tilewright.tuner.pytorch.precision import without_tf32
 
 MARGIN = 1.5
-"""Of PyTorch's own error, so much is allowed: two orders of summation differ by as much."""
+"""The allowed multiple of PyTorch's own error: two orders of summation differ by as much."""
 
 ALONE = 4.0
-"""So much for one operator: it finds what is wrong, the whole model decides what is accurate enough."""
+"""The same for a single operator: it finds wrong results; the whole model decides what is accurate enough."""
 
 ROUNDOFFS = 4
-"""Of the dtype, so many are allowed where PyTorch's own error is less."""
+"""The roundoffs of the dtype that are allowed where PyTorch's own error is less."""
 
 HUGE = 1e30
-"""What is larger stands for minus infinity in a mask, and has to be equal."""
+"""The magnitude beyond which a number stands for minus infinity in a mask, and has to be equal."""
 
 
 class Error(NamedTuple):

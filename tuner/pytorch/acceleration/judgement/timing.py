@@ -13,7 +13,7 @@ SAMPLE_S = 10e-3
 
 MOST_CALLS = 100
 FEWEST_ROUNDS = 5
-"""Of which the 95 % interval of a median is the range; fewer have none."""
+"""The rounds whose range is the 95 % interval of their median; fewer have no such interval."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _CONSTANTS = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
     *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
 )
-"""What is the same in every call, or makes it another kind of call."""
+"""Types whose values are the same in every call, or make it another kind of call."""
 
 
 class UnknownPartError(TunerError):

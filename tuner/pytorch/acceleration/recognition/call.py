@@ -15,7 +15,7 @@ from tilewright.tuner.pytorch.precision import ALLOWED, may_be_tf32, setting
 from tilewright.tuner.turns.turns import held
 
 TENSOR_FACTS = 5
-"""In the entry of a tensor."""
+"""The number of facts in the entry of a tensor."""
 
 
 class Call(NamedTuple):

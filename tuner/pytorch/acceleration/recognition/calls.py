@@ -131,7 +131,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
     torch.softmax: _softmax_of_torch,
     torch.Tensor.softmax: _softmax_of_torch,
 }
-"""By PyTorch's function, with its arguments; None for those that no kernel computes."""
+"""Makers of calls by PyTorch's function, with its arguments; None for those that no kernel computes."""
 
 
 def call_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call | None:
@@ -164,7 +164,7 @@ MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
     nn.RMSNorm: lambda module, x: _rms_norm(x, module.normalized_shape, module.weight, module.eps),
     nn.Softmax: lambda module, x: _softmax(x, module.dim),
 }
-"""By PyTorch's class, with a module of exactly that class and its input."""
+"""Makers of calls by PyTorch's class, from a module of exactly that class and its input."""
 
 
 def of_foreign_norm(module: Any, x: Tensor) -> Call | None:

@@ -117,7 +117,7 @@ _ACTIVATIONS: Mapping[Any, str] = {
     nn.Sigmoid: "sigmoid",
     "GELUActivation": "gelu",
 }
-"""By function, name of a method, PyTorch's class, or name of another library's class, which a comparison confirms."""
+"""Activations by function, method, PyTorch's class, or another library's class, which a comparison confirms."""
 
 
 def _module(node: Any, modules: Mapping[str, nn.Module]) -> nn.Module | None:

@@ -1,4 +1,4 @@
-"""What of a model our operators could stand in for: one run of it, watched."""
+"""The sites of a model where our operators could stand in, found in one watched run."""
 
 from __future__ import annotations
 
