@@ -230,9 +230,9 @@ class Kernel(DeclaredKernel):
         """The macros that make the source this problem's and this configuration's, by name.
 
         REAL and REAL_BYTES, for half types REAL_IS_<DTYPE>; SHAPE_<AXIS> of the stated shape; one per option (flags as
-        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, a constexpr named as an
-        axis has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for
-        the function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh); 2 if the grid has it.
+        0/1, words as OPTION_WORD = 1); parameters. For a Triton source these are its constexprs: one named as an axis
+        has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for the
+        function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh); 2 if the grid has it.
         """
         macros = real_macros(problem.dtype)
         if self.is_triton:

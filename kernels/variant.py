@@ -91,7 +91,7 @@ class TensorMap:
 
     `box`: elements along each axis, in the order of the tensor's shape, which gets axes of 1 in front where the box has
     more. Along the last axis it is as long as `swizzle_bytes`, 128, 64 or 32, which say how 16 bytes change places in
-    shared memory. What a box has outside of the tensor is read as zero and not written.
+    shared memory. The part of a box outside of the tensor is read as zero and not written.
     """
 
     tensor: str
@@ -128,7 +128,7 @@ class Variant:
     Where `kept_bytes(problem)` is not 0, launches find there what those of `packing`, with the same parameters, have
     made of an input that stays the same: it is the last parameter, behind the workspace, aligned to 256 bytes, and its
     first 256 bytes are zero before `packing`.
-    What a trial reports of registers and shared memory is the last launch's.
+    A trial reports the last launch's registers and shared memory.
     `requires` names device features (`ptx`); such a device's compute capability is within min and max. `has_room` says
     whether the device has the memory and the grid that even the smallest configuration for the problem takes.
     Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__

@@ -63,8 +63,8 @@ def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S, hos
 def alone_on(entry: DeviceEntry) -> Iterator[None]:
     """Keeps others on this host from a context on the device in the block; DeviceBusyError if one has it.
 
-    Taken before the device is opened and kept until it is closed. Of a slice, the whole GPU: its slices share clocks
-    and power, and would disturb each other's times.
+    Taken before the device is opened and kept until it is closed. For a slice it takes the whole GPU: its slices share
+    clocks and power, and would disturb each other's times.
     """
     with host_lock(entry.physical_uuid, "measuring", wait_s=PREDECESSOR_S, host_wide=entry.kind == "cuda"):
         yield

@@ -262,7 +262,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 def promotes_often_enough(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether the tensor cores add up no more products than the bound admits of what they cut off.
 
-    Of uniform inputs the error is 0.131 PROMOTE_K / sqrt(k) bounds, as measured; 0.75 are let pass.
+    For uniform inputs the error is 0.131 PROMOTE_K / sqrt(k) bounds, as measured; 0.75 are let pass.
     """
     return PROMOTED_SQUARED * p.shape["k"] >= c.PROMOTE_K**2
 

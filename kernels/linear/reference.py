@@ -56,7 +56,7 @@ def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, fl
 
 @np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
 def activated(problem: Problem, arrays: Arrays, z: Numbers, magnitude: Numbers) -> Reference:
-    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. Of `arrays` it looks at b."""
+    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. It reads only b of `arrays`."""
     return activated_sums(problem, arrays["b"].astype(np.float64), z, magnitude, terms(problem))
 
 
@@ -77,7 +77,7 @@ def activated_sums(problem: Problem, b: Numbers, z: Numbers, magnitude: Numbers,
     3. Underflow: below the smallest normal number (sigmoid of -88 in float32) nothing relative holds, so that number
        is granted once; for relu and none it is not needed and not granted.
 
-    Of an infinite sum the activation is exact, and the magnitude is 0.
+    For an infinite sum the activation is exact, and the magnitude is 0.
 
     Divided by sqrt(count) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
     """

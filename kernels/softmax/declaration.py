@@ -165,7 +165,7 @@ ONLINE = Variant(
 def flops(p: Problem) -> int:
     """5 m n: a comparison, subtraction, exponential, addition and division an element, each counted as one.
 
-    What a variant computes twice counts once.
+    Work that a variant does twice counts once.
     """
     return 5 * p.shape["m"] * p.shape["n"]
 

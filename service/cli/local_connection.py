@@ -35,7 +35,7 @@ from tilewright.service.operations.views.attention import AttentionFilter, Atten
 class LocalConnection:
     """The calls of `Client`, answered from the database of the settings, each in one transaction.
 
-    What has to be predicted is predicted before it.
+    Predictions are made before it.
     """
 
     request_job = staticmethod(committed(request_job.request_job))

@@ -27,7 +27,7 @@ FAILED = "failed"
 def found_once(topic: str, names: Collection[str], search: Callable[[], str], *, patience_s: float = PATIENCE_S) -> str:
     """One of `names`: the result of `search` here, or of the process that first began a search on the topic.
 
-    A search that failed or takes longer than `patience_s` in the other process is made here too. Of ranks the first
+    A search that failed or takes longer than `patience_s` in the other process is made here too. With ranks, the first
     answer holds for all; a file's answer holds for a day.
     """
     topic, until = hashlib.sha256(topic.encode()).hexdigest(), time.monotonic() + patience_s

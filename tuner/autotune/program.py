@@ -1,6 +1,6 @@
 """`tilewright run`: in somebody's program `triton.autotune` takes what is known, and searches only where nothing is.
 
-Of processes that would search for the same, one does.
+If several processes would search for the same, one does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A first declaration of a kernel, from its source alone: arguments by their C types, parameters by their macros.
 
-What no source tells is assumed: how tensors are shaped, how the kernel is launched. The declaration says so.
+It assumes what no source tells: the tensors' shapes, and the launch. The declaration says so.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ Claim = Callable[[Configuration], bool]
 class Proposals:
     """A search's proposals in the order in which they can be tried: on a bench with many compilers, as they are ready.
 
-    `trials`: of the whole budget, infinite where time alone limits it. What `claim` refuses is being tried elsewhere;
-    the search goes on with it as with any proposal that still runs. On such a bench the search thinks while the device
-    measures; results therefore go to it by `tell` here.
+    `trials`: of the whole budget, infinite where time alone limits it. A configuration that `claim` refuses is being
+    tried elsewhere; the search goes on with it as with any proposal that still runs. On such a bench the search thinks
+    while the device measures; results therefore go to it by `tell` here.
     """
 
     def __init__(self, bench: Bench, searcher: Searcher, trials: float, claim: Claim) -> None:

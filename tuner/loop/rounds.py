@@ -64,7 +64,7 @@ def play(
 ) -> Steadiness | None:
     """Plays `plan.final_rounds`, again where the device changed meanwhile; the steadiness of the last rounds.
 
-    Who fails is handed to `drop` and leaves `contestants`. None when stopped.
+    A contestant that fails is handed to `drop` and leaves `contestants`. None when stopped.
     """
     attempts = 0
     while True:

@@ -135,7 +135,7 @@ class Predictor:
     ) -> Prediction | None:
         """The candidate that the problem admits with the least expected time; None where it admits none.
 
-        What failed for any of the tuned problems is no candidate. `is_rough`: in a tenth of the time, with any
+        A configuration that failed for any tuned problem is no candidate. `is_rough`: in a tenth of the time, with any
         candidate in place of the best; whether there is one and the expected loss are the same.
         """
         is_open = self._open(is_admitted)

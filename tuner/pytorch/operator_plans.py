@@ -222,7 +222,7 @@ class Plans:
     def _asked_at_once(self, may_search: bool, output: Any, arguments: Sequence[Any]) -> Asked | None:
         """The call's question to a launcher; None where a thread may look for the answer.
 
-        What a bundle, a lock or the application names is launched from the first call on.
+        Configurations that a bundle, a lock or the application names are launched from the first call on.
         """
         if may_search and (not PROCESS.is_ready or not runtime().has_named):
             return None

@@ -32,7 +32,7 @@ def warm(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[De
 
     All ranks of torch.distributed call it together, each calls the function equally often, and all have the
     configurations and decisions of rank 0 in the end. The GPU is kept busy before each call, so that times have nothing
-    of the host in them. What was never verified at its shape is verified.
+    of the host in them. Configurations that were never verified at their shape are verified.
     """
     call = partial(function, *arguments, **named)
     _prepare(call)

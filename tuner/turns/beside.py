@@ -17,7 +17,8 @@ and PyTorch lets go of the interpreter in each operator."""
 class Beside:
     """Work that has begun in a thread; unlike a threading.Thread, it is not waited for to start.
 
-    A forked child has no such thread: there it is over. What the work raises is reported as what no caller can catch.
+    A forked child has no such thread: there it is over. Exceptions of the work are reported as unraisable ones: no
+    caller can catch them.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:

@@ -200,7 +200,7 @@ def apart_from_captures() -> None:
 def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
     """`load` for a thread of its own: no capture of another thread stops it or is spoilt by it, and it raises nothing.
 
-    What failed, the first launch says.
+    The first launch reports failures.
     """
 
     def run() -> None:

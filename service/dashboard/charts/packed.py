@@ -1,7 +1,7 @@
 """The columns of a study's trials as few bytes, which `static/columns.js` reads.
 
-Four bytes with the length of a JSON header, the header, then each column that it lists, padded to four bytes. What
-rises (numbers, seconds) is kept as differences, what repeats (outcomes, values) as places in a list of the header.
+Four bytes with the length of a JSON header, the header, then each column that it lists, padded to four bytes. Rising
+columns (numbers, seconds) are kept as differences, repeating ones (outcomes, values) as places in a list of the header.
 """
 
 from __future__ import annotations

@@ -221,8 +221,8 @@ def similar_shapes(
 def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
     """Conditions on joined `kernels` and `problems`: the kernel, dtype and options of `like`, and no other axes.
 
-    Of its axes those count that say how much there is to compute, not those that say where arrays lie. What else its
-    axes say, such as a convolution's stride, is the same.
+    Axes for the amount of work count, those for where arrays lie do not; others, such as a convolution's stride, must
+    be equal.
     """
     return [
         models.Kernel.name == kernel.name,

@@ -92,8 +92,9 @@ def current_answers(
 ) -> list[CurrentAnswer | str]:
     """One entry a problem, in order: its answer, or the reason why it has none.
 
-    What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it, and so are all
-    answers where more than LOOKED_UP are unknown. `are_whole`: what is noted there is the answer, not an outlook on it.
+    A problem that must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it, and
+    so are all answers where more than LOOKED_UP are unknown. `are_whole`: what is noted there is the answer, not an
+    outlook on it.
     """
     memory = known if isinstance(known, BestMemory) else None
     current: dict[int, CurrentAnswer | str] = {}

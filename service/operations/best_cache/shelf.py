@@ -1,7 +1,7 @@
 """The current best configurations of one kernel on one device model, in memory, and answers computed elsewhere.
 
-What was tuned exactly is answered from its row. Every other answer is decided by `find_in`, in a process of the pool or
-by a look-up, and kept here until a row changes.
+A problem that was tuned itself is answered from its row. Every other answer is decided by `find_in`, in a process of
+the pool or by a look-up, and kept here until a row changes.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Slice:
 class Made:
     """One answer as JSON, with the fields that are counted; the other side knows its problem.
 
-    Of a rough prediction there is no JSON.
+    A rough prediction has no JSON.
     """
 
     match: str

@@ -1,7 +1,8 @@
 """export_studies(): what was measured here as a `tilewright/1` document, piece by piece.
 
-Each piece is read in a transaction of its own: a slow reader holds none open. What becomes best meanwhile is in the
-document as it was when its piece was read. Imported results stay out, so that nothing comes back under another name.
+Each piece is read in a transaction of its own: a slow reader holds none open. A best that is replaced meanwhile is in
+the document as it was when its piece was read. Imported results stay out, so that nothing comes back under another
+name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """import_document(): results of another installation or tool, checked row by row, in one transaction.
 
-What is imported keeps to studies of its own: their environment names the origin. No study that is measured here gets
+Imports have studies of their own: their environment names the origin. No study that is measured here gets
 an imported trial, so no search, no finals and no best configuration of this installation can be misled by one.
 A best is taken over only from `tilewright/1`, where its error was bounded; one that was measured here goes before it.
 Kernels, device models, environments and problems are added with the first study of theirs that has a row to add.

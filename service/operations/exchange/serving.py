@@ -1,6 +1,6 @@
 """Tuning files of vLLM and SGLang: one for all shapes that differ in m alone, with a Triton kernel's parameters by m.
 
-What their loaders expect is said in jobs/starts.py, which reads such files.
+See jobs/starts.py, which reads such files, for what their loaders expect.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ job's, and not before the turn that is being run now. A job that began and has e
 with it is open still: else a key that asks again whenever it was served would always come first. Of two keys the one
 with a thousand jobs waiting and the one with its first are thus served alternately, and equal turns go by arrival.
 While several projects have open jobs for a device model, a key's jobs are as many turns apart as its project has keys
-with such jobs, so that ten keys of one project get no more than the single key of another. What is queued already
-keeps its turn when a further key or project comes.
+with such jobs, so that ten keys of one project get no more than the single key of another. Queued jobs keep their turns
+when a further key or project comes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Modules in place of `kernel_tuner`, and of `cupy` and `pycuda` where there is no GPU.
 
-They have every name that is asked of them. What computes nothing here accepts anything and returns something as vague;
-arrays of CuPy are NumPy's.
+They have every name that is asked of them. Stand-ins accept anything and return further stand-ins; arrays of CuPy are
+NumPy's.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Gpu:
 def gpus() -> list[Gpu]:
     """The GPUs that this process may use (CUDA_VISIBLE_DEVICES is obeyed); empty where there is no driver.
 
-    Of a GPU that is cut up only the slices: CUDA offers the whole no more.
+    A GPU that is cut up appears as its slices alone: CUDA no longer offers the whole.
     """
     if not _is_started():
         return []

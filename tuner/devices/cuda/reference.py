@@ -40,7 +40,7 @@ _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid w
 class HeldReference:
     """Values and magnitudes in float64, on the device and laid out as the output; a magnitude's factor to its bound.
 
-    `terms`: of each sum. Of an output of integers the values alone, in its dtype.
+    `terms`: of each sum. For an output of integers it holds the values alone, in its dtype.
     """
 
     value: Any = field(repr=False)

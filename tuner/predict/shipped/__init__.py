@@ -1,8 +1,8 @@
 """Records of our own measurements that come with the package: what is predicted from before anything is tuned here.
 
-A file a device model. What the kernels admit no longer is left out when a file is read; what was measured with other
-sources stays, since the same configuration of a changed source mostly ranks alike, and answers say so (`shipped`).
-Problems without records of their own have those of the problems that they are akin to (`Kernel.akin`).
+A file a device model. Configurations that the kernels no longer admit are left out when a file is read; what was
+measured with other sources stays, since the same configuration of a changed source mostly ranks alike, and answers say
+so (`shipped`). Problems without records of their own have those of the problems that they are akin to (`Kernel.akin`).
 """
 
 from __future__ import annotations

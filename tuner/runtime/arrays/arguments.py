@@ -1,8 +1,8 @@
 """Launchers' arguments: checks that arrays fit a problem, and derives its transpositions from their layouts.
 
 A transposed view is taken as the kernel's option of that name (`trans_a` for A). A kernel that says which problem its
-arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. What does not change from launch to
-launch is checked once for each combination of layouts, addresses each time.
+arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. Layouts are checked once for each
+combination, addresses at each launch.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _HALF_WIDTH = 1.5
 def verified(use: FirstUse, launch: Launched) -> bool:
     """Whether the configuration may be used: it is or was found right, or nothing can tell.
 
-    What is wrong is withdrawn. Where it cannot be checked so, a call may check it. Raises what `launch` raises.
+    A wrong configuration is withdrawn. Where it cannot be checked so, a call may check it. Raises what `launch` raises.
     """
     if use.state in {"right", "wrong"}:
         return use.state == "right"

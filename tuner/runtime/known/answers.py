@@ -36,7 +36,7 @@ class AnswerCache:
     def get(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
         """The service's answer within a day (`even_old`: ever), where this version can still use it.
 
-        What was measured with a faulty source, since corrected, is a prediction.
+        A measurement of a faulty source, since corrected, counts as a prediction.
         """
         path = self._path(problem, place)
         try:

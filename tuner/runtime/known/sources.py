@@ -225,7 +225,7 @@ class Sources:
         """The result of `load` for the chosen configuration, or for the kernel's default where that raises LaunchError.
 
         A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
-        default is the choice, with one warning. What the application pinned is not replaced.
+        default is the choice, with one warning. A configuration that the application pinned is not replaced.
         """
         choice = self.choose(kernel, problem, place)
         try:

@@ -54,8 +54,8 @@ def register(holder: Holder) -> None:
 def release() -> int:
     """Gives back the scratch memory of all launches, which later ones take again; the bytes.
 
-    Waits for the GPU. What CUDA graphs were captured with stays theirs. Call it while no other thread launches and
-    nothing is captured.
+    Waits for the GPU. Memory that CUDA graphs were captured with stays theirs. Call it while no other thread launches
+    and nothing is captured.
     """
     with _LOCK:
         yielded = [one for holder in list(_HOLDERS) for one in holder.yielded()]

@@ -128,7 +128,7 @@ class Judge:
     def verdict_with(self, chosen: Sequence[Candidate]) -> Verdict:
         """The verdict on the model's output with these, which stay; a wrong one where it fails with a fusion.
 
-        What stays PyTorch's computes without TF32 meanwhile: otherwise its error would hide that of replacements.
+        PyTorch's own operators compute without TF32 meanwhile: otherwise their error would hide that of replacements.
         Where some of these may compute in TF32 themselves, they may be off as PyTorch's own is with it.
         """
         standard = self.standard.of_program if any(one.is_tf32 for one in chosen) else self.standard
@@ -148,7 +148,7 @@ class Judge:
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
         """The gain of all these replacements, as a CUDA graph too and under torch.compile where these work.
 
-        What torch.compile makes is timed as a graph too, in which small kernels between ours are one.
+        The model of torch.compile is timed as a graph too, in which small kernels between ours are one.
         """
         uninstall(self.model)
         contestants, failures, verdict, compiled = {EAGER: self._eager([])}, list[str](), None, None

@@ -149,7 +149,7 @@ def _fit(chosen: list[Candidate], tolerance: float | None, judge: Judge, result:
 def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> list[Candidate]:
     """The candidates with more accurate configurations where there are any, weighed anew while there is time.
 
-    Those that add most to the error come first. Of the others the model says what they bring.
+    Those that add most to the error come first. The model's own times tell what the others bring.
     """
     judge.pace.tell("more accurate configurations are compiled")
     uninstall(judge.model)

@@ -68,7 +68,7 @@ class Parts:
 def apart(value: Any, parts: Parts, *, strict: bool = True) -> Hashable:
     """The value's form, with its tensors and objects in `parts`.
 
-    What cannot be copied raises UnknownPartError if strict, and is a constant otherwise.
+    A part that cannot be copied raises UnknownPartError if strict, and is a constant otherwise.
     """
     if isinstance(value, Tensor):
         return parts.tensor(value)
