@@ -57,7 +57,7 @@ def bytes_moved(p: Problem) -> int:
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A block a tile of queries of a head."""
+    """A launch of a block for each tile of queries of a head."""
     return Launch((-(-p.shape["queries"] // c.TILE_Q) * heads(p), 1, 1), (c.LANES * c.TILE_Q, 1, 1))
 
 
@@ -72,7 +72,7 @@ def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether half the lanes would not do with four numbers each."""
+    """Whether half the lanes, with four numbers each, would not cover a row."""
     return LANES.values[0] == c.LANES or p.shape["depth"] > 2 * c.LANES
 
 

@@ -65,7 +65,7 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """All tiles of K and V in two parts."""
+    """Bytes of all tiles of K and V in two parts."""
     return kv_heads(p) * tiles(p.shape["keys"], c.TILE_KEYS) * 2 * stage_bytes(c, p)
 
 

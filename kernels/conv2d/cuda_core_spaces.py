@@ -33,12 +33,12 @@ def elements(p: Problem) -> int:
 
 
 def launch_direct(c: Values, p: Problem) -> Launch:
-    """One thread for each element of Y."""
+    """A launch of one thread for each element of Y."""
     return Launch((ceil_div(elements(p), c.THREADS), 1, 1), (c.THREADS, 1, 1))
 
 
 def launch_implicit_gemm(c: Values, p: Problem) -> Launch:
-    """A block a tile of the product inside."""
+    """A launch of a block for each tile of the product inside."""
     return gemm.launch_wpt(c, product(p))
 
 
@@ -62,7 +62,7 @@ def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def launch_depthwise(c: Values, p: Problem) -> Launch:
-    """A thread a run of outputs of some channels."""
+    """A launch of a thread for each run of outputs of some channels."""
     height, width = out_extents(p)
     runs = ceil_div(height, c.RUN_H) * ceil_div(width, c.RUN_W)
     threads = p.shape["batch"] * runs * (out_channels(p) // c.VECTOR_WIDTH)

@@ -66,13 +66,13 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
-    """A block a filter, then blocks of some pixels."""
+    """A launch of a block for each filter, then of blocks with some pixels each."""
     blocks = p.shape["filters"] + ceil_div(_pixels(p), 32 * (PREPARING_WARPS if is_nhwc(p) else 1))
     return Launch((blocks, 1, 1), (32 * PREPARING_WARPS, 1, 1))
 
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
-    """A warp some steps of eight filters and a tap, or of some pixels."""
+    """A launch of warps, each for some steps of eight filters and a tap, or of some pixels."""
     batches = ceil_div(ceil_div(p.shape["channels"], STEP), PACK_STEPS)
     filters = ceil_div(p.shape["filters"], GROUP) * p.shape["kernel_h"] * p.shape["kernel_w"] * batches
     pixels = ceil_div(_pixels(p), 8 if is_nhwc(p) else 32) * batches

@@ -160,7 +160,7 @@ def registers(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """The blocks of a matrix along x, the batch along y."""
+    """A launch of a matrix's blocks along x, and the batch along y."""
     return Launch((blocks(c, p), p.shape["batch"], 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 

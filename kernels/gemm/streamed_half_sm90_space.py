@@ -64,7 +64,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
+    """A launch of all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (THREADS, 1, 1), shared_bytes, overlaps=True)
 
@@ -75,7 +75,7 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """A and B by steps."""
+    """Maps of A and B by steps."""
     lines_b = c.TILE_N if p.options["trans_b"] else STEP_K
     return (TensorMap("A", (1, rows(p), STEP_K)), TensorMap("B", (1, lines_b, STEP_K)))
 

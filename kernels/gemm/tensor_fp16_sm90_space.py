@@ -45,7 +45,7 @@ def stage_bytes(c: Values) -> int:
 
 
 def final_bytes(c: Values) -> int:
-    """The sums that a block finishes, in 16 bytes of a thread: of 64 rows each warpgroup has half the columns."""
+    """Bytes of the sums that a block finishes: of tiles with 64 rows, each warpgroup has half the columns."""
     return MULTIPLIERS * ceil_div(c.TILE_N // 8, 2 if c.TILE_M == SMALL_TILE else 1) * 128 * 16
 
 
@@ -67,12 +67,12 @@ def stages(c: Values, p: Problem) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """The ring, what is exchanged and what sums pass through, and what the ring's alignment may take."""
+    """Bytes of the ring and its alignment, of the exchange, and of the buffers that sums pass through."""
     return stages(c, p) * stage_bytes(c) + exchanged_bytes(c) + staged_bytes(c, p) + ALIGNMENT
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage; where tiles are shared, each warpgroup's word of the last block."""
+    """Bytes of two barriers a stage and, where tiles are shared, of a word a warpgroup for the last block."""
     return ceil_div(16 * stages(c, p) + (4 * MULTIPLIERS if c.SPLIT_K > 1 else 0), 16) * 16
 
 
@@ -199,7 +199,7 @@ def launch_survey(_c: Values | None, p: Problem) -> Launch:
 
 
 def launch_keep_survey(_c: Values, p: Problem) -> Launch:
-    """The survey of B alone, for packing it ahead."""
+    """A launch that surveys B alone, to pack it ahead."""
     return _launch_survey(operands(p)[1:])
 
 

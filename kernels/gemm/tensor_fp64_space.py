@@ -95,7 +95,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x, those of all matrices of a batch."""
+    """A launch of all blocks along x, those of all matrices of a batch."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 

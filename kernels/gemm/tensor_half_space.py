@@ -61,7 +61,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x, those of all matrices of a batch."""
+    """A launch of all blocks along x, those of all matrices of a batch."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
@@ -92,7 +92,7 @@ def registers(c: Values, p: Problem) -> int:
 
 
 def supports(p: Problem) -> bool:
-    """A type of 16 bits, of whatever shape and layout."""
+    """Whether the dtype has 16 bits; any shape and layout will do."""
     return p.dtype in HALF
 
 

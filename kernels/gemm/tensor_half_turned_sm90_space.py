@@ -95,7 +95,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
+    """A launch of all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + staging_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=True)
 

@@ -109,7 +109,7 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """The ring, and what its alignment may take."""
+    """Bytes of the ring, and of its alignment."""
     return c.STAGES * stage_bytes(c, p) + ALIGNMENT
 
 
@@ -126,7 +126,7 @@ def marks_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Three barriers a stage and two more; each warpgroup's word of the last block, where k is split; marks."""
+    """Bytes of three barriers a stage and two more, a word a warpgroup where k is split, and marks."""
     last = 8 if c.SPLIT_K > 1 else 0
     return ceil_div(8 * (3 * c.STAGES + 2) + last + marks_bytes(c, p), 16) * 16
 

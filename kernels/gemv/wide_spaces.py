@@ -25,7 +25,7 @@ def rows_lie_apart(p: Problem) -> bool:
 
 
 def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
-    """A counter for each group of SPLIT blocks, and each block's sums of so many outputs; as split.cuh lays it out."""
+    """Bytes of a counter for each group of SPLIT blocks, and of each block's sums of so many outputs (split.cuh)."""
     if c.SPLIT == 1:
         return 0
     counters = SHARED_COUNTER_BYTES if p.at_launch else ceil_div(4 * groups, 16) * 16

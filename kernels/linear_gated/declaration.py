@@ -100,7 +100,7 @@ def runs_stay_whole(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A square block a square tile, all tiles along x."""
+    """A launch of a square block for each square tile, tiles along x."""
     width = c.TILE_WIDTH
     return Launch((ceil_div(p.shape["m"], width) * ceil_div(p.shape["n"], width), 1, 1), (width, width, 1))
 

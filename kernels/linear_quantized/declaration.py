@@ -45,7 +45,7 @@ def columns(p: Problem) -> int:
 
 
 def launch_rows(c: Values, p: Problem) -> Launch:
-    """WARPS_PER_ROW warps a row of W, along x; COLUMNS rows of X at a time, along y."""
+    """A launch of WARPS_PER_ROW warps for each row of W along x; along y, COLUMNS rows of X each."""
     grid = (ceil_div(p.shape["n"], c.ROWS_PER_BLOCK), ceil_div(p.shape["m"], c.COLUMNS), 1)
     return Launch(grid, (32 * c.WARPS_PER_ROW * c.ROWS_PER_BLOCK, 1, 1))
 

@@ -86,7 +86,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """The launch, with all blocks along x."""
+    """A launch of all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + beside_bytes(c, p) + grid_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=c.SPLIT == 1)
 
@@ -97,7 +97,7 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """W by steps, X by 64 k."""
+    """Maps of W by steps, and of X by 64 k."""
     return (TensorMap("W", (1, tile_rows(c), LINE_BYTES)), TensorMap("X", (1, columns(p), LINE_BYTES // 2)))
 
 

@@ -69,12 +69,12 @@ def threads_held(c: Values) -> int:
 
 
 def launch_held(c: Values, p: Problem) -> Launch:
-    """Blocks of ROWS rows each."""
+    """A launch of blocks with ROWS rows each."""
     return Launch((-(-p.shape["m"] // c.ROWS), 1, 1), (threads_held(c), 1, 1))
 
 
 def launch_walk(c: Values, p: Problem) -> Launch:
-    """One block for each row."""
+    """A launch of one block for each row."""
     return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
 
 

@@ -28,7 +28,7 @@ def held(c: Values, p: Problem) -> int:
 
 
 def launch_warp(c: Values, p: Problem) -> Launch:
-    """LANES lanes a row, 32 * WARPS threads a block."""
+    """A launch with LANES lanes for each row and 32 * WARPS threads a block."""
     return Launch((-(-p.shape["m"] // rows_of_block(c)), 1, 1), (32 * c.WARPS, 1, 1))
 
 
@@ -38,17 +38,17 @@ def threads_held(c: Values) -> int:
 
 
 def launch_held(c: Values, p: Problem) -> Launch:
-    """Blocks of ROWS rows each."""
+    """A launch of blocks with ROWS rows each."""
     return Launch((-(-p.shape["m"] // c.ROWS), 1, 1), (threads_held(c), 1, 1))
 
 
 def launch_block(c: Values, p: Problem) -> Launch:
-    """One block for each row."""
+    """A launch of one block for each row."""
     return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
 
 
 def shared_bytes_block(c: Values, p: Problem) -> int:
-    """A largest and a sum a warp."""
+    """Bytes of a maximum and a sum for each warp."""
     return 2 * (c.BLOCK // 32) * p.sum_bytes
 
 

@@ -1,4 +1,4 @@
-"""Kernels: their declarations, what of a problem differs from their defaults, and the exact source of a variant."""
+"""Kernels: their declarations, options that differ from defaults, and the exact source of a variant."""
 
 from __future__ import annotations
 

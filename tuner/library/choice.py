@@ -1,4 +1,4 @@
-"""Which of the library's calls for a problem is its fastest, in the L2 state that ranks."""
+"""The choice of the library's fastest call for a problem, in the L2 state that ranks."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Proposals:
         return chosen
 
     def tell(self, configuration: Configuration, evaluation: Evaluation) -> None:
-        """Tells the search, between two proposals."""
+        """Tells the search the trial's result, between two proposals."""
         self._wait()
         self._searcher.tell(configuration, evaluation)
 

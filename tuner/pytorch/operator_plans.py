@@ -1,4 +1,4 @@
-"""What an operator does with tensors of certain layouts: launch a tuned kernel, or call PyTorch's own operator.
+"""An operator's plans for tensors of certain layouts: launch a tuned kernel, or call PyTorch's own operator.
 
 The decision is made once for each operator, layouts and numbers, and kept until the process ends or `use` is called.
 """

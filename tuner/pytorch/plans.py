@@ -1,4 +1,4 @@
-"""What operators do in this process, by which runtime, and why: decided once for each kind of call, until `use`."""
+"""Operators' decisions in this process, with runtime and reason: one for each kind of call, until `use`."""
 
 from __future__ import annotations
 

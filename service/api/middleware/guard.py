@@ -114,7 +114,7 @@ class Rules:
 
 @dataclass
 class Guard:
-    """An ASGI application around another that refuses what the rules refuse, and marks every response."""
+    """An ASGI application around another that refuses requests by the rules, and marks every response."""
 
     app: ASGIApp
     rules: Rules = field(default_factory=Rules.of_settings)

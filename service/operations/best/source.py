@@ -1,4 +1,4 @@
-"""Where find_in reads its rows, and how much may be computed for an answer."""
+"""The rows that find_in reads, and how much may be computed for an answer."""
 
 from __future__ import annotations
 

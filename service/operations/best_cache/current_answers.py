@@ -1,4 +1,4 @@
-"""How problems are answered now: what `best` says of each, as far as nothing has to be predicted for that."""
+"""Problems' present answers, as `best` gives them, as far as that takes no prediction."""
 
 from __future__ import annotations
 

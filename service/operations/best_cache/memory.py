@@ -218,7 +218,7 @@ class BestMemory:
         return next(iter(list(self._wanted)), None)
 
     def filled(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
-        """The shelf as it is in one moment; None where there can be none. `meanwhile` is called between pieces."""
+        """A shelf filled from one moment's rows; None where it cannot be. `meanwhile` is called between pieces."""
         self._filling = name  # who asks for it meanwhile does not want it once more
         self._wanted.pop(name, None)
         shelf = None

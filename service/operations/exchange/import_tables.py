@@ -100,7 +100,7 @@ def _of_size(kernel: Kernel, family: Family, model: DeviceModel, one: MeasuredSi
 
 
 def _newest(session: Session, family: Family, key: tuple[int, int, int]) -> datetime | None:
-    """The time of the newest table that such a one would replace or be covered by."""
+    """The time of the newest table that this one would replace, or that covers it."""
     table = models.FamilyTable
     covers = (table.low <= family.low, table.high >= family.high, table.superseded_by_id.is_(None))
     there = (table.device_model_id == key[1], table.environment_id == key[2], table.family_hash == family.hash)

@@ -74,6 +74,6 @@ def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
 def engine_priority(priority: Any, turn: Any) -> Any:
     """The priority of a job's entry in the engine, which serves the highest first and equal ones by arrival.
 
-    Of numbers or of columns.
+    Both arguments are numbers, or both are columns.
     """
     return priority * TURNS - turn % TURNS

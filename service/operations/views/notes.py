@@ -1,4 +1,4 @@
-"""What people write down: notes on studies, which may acknowledge a slower best, and saved views of the dashboard."""
+"""Notes on studies, which may acknowledge a slower best, and saved views of the dashboard."""
 
 from __future__ import annotations
 

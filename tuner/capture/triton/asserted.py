@@ -1,4 +1,4 @@
-"""What a captured Triton function demands of its constexprs: its static assertions, and which are lengths of ranges."""
+"""A captured Triton function's demands on its constexprs: static assertions, and lengths of ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a captured array held, from a sample of it, in the words of a declaration."""
+"""A captured array's contents as a declaration states them, from a sample."""
 
 from __future__ import annotations
 

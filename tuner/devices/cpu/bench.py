@@ -112,7 +112,7 @@ class CpuBench(Bench):
                 self._ahead[configuration] = self._compilers.submit(self._compile, configuration, "fast")
 
     def verify(self, executable: Executable) -> Verification:
-        """The worse of two launches: threads by rank and arrays before a guard page, then shuffled and behind one."""
+        """The worse of two launches: first threads by rank and guards behind arrays, then shuffled and guards ahead."""
         kind = next(kind for kind in self._turns if self._case(kind).counts(kind))
         return self._verify_with(kind, _program(executable))
 

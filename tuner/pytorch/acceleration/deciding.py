@@ -1,4 +1,4 @@
-"""What `accelerate` decides for a model: taken from an earlier start, or found, compared and timed now."""
+"""Decisions of `accelerate` for a model: taken from an earlier start, or found, compared and timed now."""
 
 from __future__ import annotations
 

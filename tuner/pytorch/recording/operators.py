@@ -1,4 +1,4 @@
-"""What PyTorch's own operators compute, as problems of kernels: by the declarations of our operators.
+"""Calls of PyTorch's own operators as problems of kernels, by the declarations of our operators.
 
 An operator that no kernel computes is recorded by name, so that its share of the time is known.
 """

@@ -1,4 +1,4 @@
-"""What a recording holds, its report, and its demand: what the service is asked and told."""
+"""A recording's calls, its report, and its demand: questions and messages to the service."""
 
 from __future__ import annotations
 

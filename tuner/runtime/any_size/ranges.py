@@ -1,4 +1,4 @@
-"""Which configuration serves which sizes of an axis: a short array, looked into by bisection."""
+"""The configuration that serves each size of an axis: a short array, searched by bisection."""
 
 from __future__ import annotations
 

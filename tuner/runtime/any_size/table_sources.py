@@ -1,4 +1,4 @@
-"""Where the table of a family comes from: the bundle, this machine, or the service, which is asked once a day."""
+"""The sources of a family's table: the bundle, this machine, or the service, which is asked once a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shipped records predict, kept on disk, since a prediction takes about a second."""
+"""Predictions from shipped records, kept on disk, since each takes about a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where configurations come from, in order: pinned, bundle, cache on disk, service, shipped records, default."""
+"""The sources of configurations, in order: pinned, bundle, cache on disk, service, shipped records, default."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class QuantisedLinear(nn.Linear):  # type: ignore[misc]
     """`tw.linear_quantized` for some inputs, until the weights are changed."""
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
-        """The result of PyTorch's class, or nearly."""
+        """The result of PyTorch's class, by 8-bit weights for accepted inputs."""
         found = self._tilewright.result(self, input, _call)
         return super().forward(input) if found is None else found
 

@@ -1,4 +1,4 @@
-"""What in a module's graph one kernel computes: a layer and its activation, a sum and its norm, a gated pair."""
+"""Parts of a module's graph that one kernel computes: a layer and its activation, a sum and its norm, a gated pair."""
 
 from __future__ import annotations
 
