@@ -1,4 +1,4 @@
-"""What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference.
+"""A kernel's declaration: axes, dtypes, options, arguments, variants, work counts and its reference.
 
 One import for declarations: the names of `fields/`, `variant.py` and `reference.py` are here too.
 """

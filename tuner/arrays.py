@@ -165,7 +165,7 @@ def _made(
     drawn: dict[str, HostArray] | None,
     is_partner: bool,
 ) -> HostArray:
-    """One array as its tensor lies."""
+    """One array in its tensor's layout."""
     dtype = tensor.dtype_for(problem)
     axis = None if is_integer(dtype) else tensor.summed(problem)
     array = _contents(tensor, problem, kind, sequence, None if kind in DRAWN_KINDS else drawn)

@@ -1,4 +1,4 @@
-"""How long gemm's variant `tensor_half_turned_sm90` takes by estimate: where a search begins, and where it ends."""
+"""The estimated time of gemm's variant `tensor_half_turned_sm90`, by which a search begins and ends."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Expected:
         )
 
     def compare(self, outputs: Arrays) -> Verification:
-        """The worst over all outputs."""
+        """The comparison of the worst output."""
         if self.kernel.check is not None:
             try:
                 reason = self.kernel.check(outputs, self.returned) or ""

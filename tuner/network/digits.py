@@ -81,7 +81,7 @@ def counted(bitmaps: NDArray[np.bool_]) -> Cells:
 
 @cache
 def interpolation(size: int, target: int) -> NDArray[np.float32]:
-    """A matrix (target, size) that resamples an axis: bilinear to grow; to shrink, the mean of each cell."""
+    """A matrix (target, size) that resamples an axis: bilinear to enlarge; to shrink, the mean of merged cells."""
     scale = size / target
     centres = (np.arange(target) + 0.5) * scale - 0.5
     reach = max(scale, 1.0)

@@ -1,4 +1,4 @@
-"""Which of two calls is the faster one in a range of sizes: decided by the first calls, whatever their sizes.
+"""Contests: the first calls in a range of sizes decide which of two calls is the faster one there.
 
 A range is what problems of one kernel have alike besides the size of one axis: of a family's table one of its ranges,
 and without a family one octave with the configuration that serves it. Times are compared after division by what is

@@ -154,7 +154,7 @@ class Comparison(Base):
 
 
 class Demand(Base):
-    """A problem that callers requested on a device model while exactly it was not tuned, and how often.
+    """A problem that callers requested on a device model while it was not tuned itself, and how often.
 
     The problem is spelled out: it gets a row in `problems` when it is tuned, not when a caller without a key asks.
     """

@@ -120,7 +120,7 @@ def _kernel_class(cupy: Any, watcher: Watcher) -> Any:
     launch = watcher.launch
 
     class Kernel(cupy.RawKernel):  # type: ignore[misc]
-        """CuPy's own, whose launches are counted."""
+        """CuPy's RawKernel with its launches counted."""
 
         tilewright_launches: Any
 
@@ -182,7 +182,7 @@ def _function_class(kernel_class: Any, watcher: Watcher) -> Any:
 
 def _module_class(cupy: Any, function_class: Any) -> Any:
     class Module(cupy.RawModule):  # type: ignore[misc]
-        """CuPy's own, whose functions' launches are counted."""
+        """CuPy's RawModule with its functions' launches counted."""
 
         def get_function(self, name: str) -> Any:
             """The function, under the name that it was asked for."""

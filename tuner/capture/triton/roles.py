@@ -1,4 +1,4 @@
-"""What a Triton function does with the memory behind each of its parameters: reads it, writes it, or both."""
+"""A Triton function's use of the memory behind each parameter: it reads it, writes it, or both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program of the CPU device is run: the words of its command, its files, what it may take and for how long."""
+"""Runs programs of the CPU device: the words of the command, the files, and limits of memory and time."""
 
 from __future__ import annotations
 

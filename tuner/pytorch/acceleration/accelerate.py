@@ -48,7 +48,7 @@ def accelerate(
     progress: bool | None = None,
     samples: Sequence[Any] = (),
 ) -> Acceleration:
-    """What was replaced in the model, and what that brought: a table, by `print`.
+    """The replacements in the model and their gain; `print` shows them as tables.
 
     `sample`: a tensor, a tuple of positional or a mapping of named arguments, as the model will be called; it is called
     as in `eval()`, and with gradients where they are recorded now. With `lock`, a file that `save` wrote, there is no

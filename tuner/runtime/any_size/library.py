@@ -69,7 +69,7 @@ class SizedLibrary:
 
 
 class HostSizedLibrary:
-    """OpenBLAS's routine at any size."""
+    """A call of OpenBLAS's routine at any size."""
 
     def __init__(self, kernel: Kernel, family: Family) -> None:
         self._kernel, self._family = kernel, family

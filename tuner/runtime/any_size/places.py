@@ -1,4 +1,4 @@
-"""Where arrays of a family lie, by the size of its axis: how far they reach, and where a panel of them begins."""
+"""Addresses of a family's arrays by the size of its axis: how far they reach, and where a panel begins."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class RangeLaunches(Generic[Loaded]):
         raise NotImplementedError
 
     def launch_size(self, call: SizedCall) -> None:
-        """One launch of that size."""
+        """Launches once at that size."""
         ranges = self.ranges
         number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
         try:

@@ -1,4 +1,4 @@
-"""Which answers are checked when they are used first, what the checks found, and what follows.
+"""Answers that are checked at their first use, the checks' findings, and their consequences.
 
 A check belongs to a subject, which today is one problem on one device model; an answer for a range of sizes has that
 range as its subject, so that one check settles all of its sizes. What else the first calls of a subject can tell, such

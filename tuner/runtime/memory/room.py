@@ -1,4 +1,4 @@
-"""How much scratch memory launches may keep on each device: the limit of a setting, and what a device refused."""
+"""The scratch memory that launches may keep on each device: a setting's limit, and refusals by the device."""
 
 from __future__ import annotations
 

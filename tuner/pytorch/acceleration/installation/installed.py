@@ -94,31 +94,31 @@ class AcceleratedModule:
 
 
 class AcceleratedLinear(AcceleratedModule, nn.Linear):  # type: ignore[misc]
-    """`tw.linear` for some inputs."""
+    """A layer that runs `tw.linear` for accepted inputs."""
 
     plain = nn.Linear
 
 
 class AcceleratedConv1d(AcceleratedModule, nn.Conv1d):  # type: ignore[misc]
-    """`tw.conv2d` of images of one row for some inputs."""
+    """A layer that runs `tw.conv2d` on images of one row for accepted inputs."""
 
     plain = nn.Conv1d
 
 
 class AcceleratedConv2d(AcceleratedModule, nn.Conv2d):  # type: ignore[misc]
-    """`tw.conv2d` for some inputs."""
+    """A layer that runs `tw.conv2d` for accepted inputs."""
 
     plain = nn.Conv2d
 
 
 class AcceleratedLayerNorm(AcceleratedModule, nn.LayerNorm):  # type: ignore[misc]
-    """`tw.layer_norm` for some inputs."""
+    """A layer that runs `tw.layer_norm` for accepted inputs."""
 
     plain = nn.LayerNorm
 
 
 class AcceleratedRMSNorm(AcceleratedModule, nn.RMSNorm):  # type: ignore[misc]
-    """`tw.rms_norm` for some inputs."""
+    """A layer that runs `tw.rms_norm` for accepted inputs."""
 
     plain = nn.RMSNorm
 
@@ -128,7 +128,7 @@ class AcceleratedRMSNorm(AcceleratedModule, nn.RMSNorm):  # type: ignore[misc]
 
 
 class AcceleratedSoftmax(AcceleratedModule, nn.Softmax):  # type: ignore[misc]
-    """`tw.softmax` for some inputs."""
+    """A layer that runs `tw.softmax` for accepted inputs."""
 
     plain = nn.Softmax
 

@@ -57,7 +57,7 @@ def layers_with(model: nn.Module) -> list[nn.Linear]:
 
 
 class QuantisedLinear(nn.Linear):  # type: ignore[misc]
-    """`tw.linear_quantized` for some inputs, until the weights are changed."""
+    """A layer that runs `tw.linear_quantized` for accepted inputs, until the weights are changed."""
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
         """The result of PyTorch's class, by 8-bit weights for accepted inputs."""
@@ -81,7 +81,7 @@ class QuantisedLayers(SharedLayers):
     """The joint product of such layers with one input: their whole numbers lie behind one another."""
 
     def pieces(self) -> list[list[Any]]:
-        """Whole numbers and scales."""
+        """The layers' whole numbers and scales."""
         return [[one._buffers[name] for one in self.layers] for name in _NAMES]  # noqa: SLF001 - as in installed.py
 
     def product(self, x: Tensor, *whole: Any) -> Any:

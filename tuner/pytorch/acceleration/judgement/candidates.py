@@ -1,4 +1,4 @@
-"""Which sites are worth a try in the model: an answer that is no slower than the library, right, and faster here."""
+"""Candidates: sites whose answer is no slower than the library, and which are right and faster here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a decision may take, and a line that says how far it has come."""
+"""The time limit of a decision, and a line that tells its progress."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether no more than is allowed."""
+        """Whether the output's errors are at most the allowed ones."""
         return self.error.whole <= self.allowed.whole and self.error.row <= self.allowed.row
 
     @property

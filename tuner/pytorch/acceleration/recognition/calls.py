@@ -1,4 +1,4 @@
-"""Which modules and functions of PyTorch an operator of ours can stand in for, and with which arguments."""
+"""Modules and functions of PyTorch that an operator of ours can stand in for, and with which arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fusions a model has: the code of each of its modules traced with the arguments of one run."""
+"""A model's fusions, found by tracing the code of each of its modules with the arguments of one run."""
 
 from __future__ import annotations
 
