@@ -23,7 +23,7 @@ KEPT_TEXTS = 1 << 16
 
 
 class StoredBest(NamedTuple):
-    """A row; the names are those of the tables."""
+    """A stored best with all that an answer needs; fields are named as in the tables."""
 
     id: int
     device_model: str

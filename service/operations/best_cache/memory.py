@@ -196,7 +196,7 @@ class BestMemory:
         self._expected, self._expected_since = None, self._clock()
 
     def expect(self, names: Sequence[Name]) -> None:
-        """Queues these recently asked shelves to be filled."""
+        """Queues these shelves, which were asked for recently, to be filled."""
         for name in names:
             self._want(name)
         self._expected = dict.fromkeys(name for name in names if name in self._wanted)

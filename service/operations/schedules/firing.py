@@ -130,7 +130,7 @@ def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID]
 def forget_old_fires(session: Session) -> None:
     """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again.
 
-    Those that a clock which was ahead brought too early stay until a week after their due time.
+    Fires that came too early, by a clock that was ahead, stay until a week after their due time.
     """
     table, ago = models.ScheduleFire, func.now() - REMEMBERED
     session.execute(delete_rows(table).where(table.created_at < ago, table.fire_at < ago))
