@@ -65,7 +65,7 @@ class Family:
         return replace(self, largest=replace(self, largest=problem).at(self.high))
 
     def admits(self, kernel: Kernel, configuration: Configuration) -> bool:
-        """Whether the configuration's sums are as the family asks."""
+        """Whether the configuration adds up sums as the family requires."""
         variant = kernel.variant(configuration.variant)
         return not self.batch_invariant or variant.is_batch_invariant(configuration.values, self.largest)
 
@@ -109,12 +109,12 @@ class Family:
 
     @property
     def stated(self) -> dict[str, object]:
-        """It as callers state and see it: kernel, shape, dtype and options."""
+        """The family as callers state and see it: kernel, shape, dtype and options."""
         return {"kernel": self.kernel, "shape": self.stated_shape, "dtype": self.dtype, "options": self.options}
 
     @property
     def stated_hash(self) -> str:
-        """SHA-256 over that, its range included."""
+        """SHA-256 over `stated`, with the range."""
         return hashlib.sha256(json.dumps(self.stated, sort_keys=True).encode()).hexdigest()
 
     def as_json(self) -> dict[str, object]:
@@ -127,7 +127,7 @@ class Family:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over it without its range: tables of one family supersede each other, whatever their ranges."""
+        """SHA-256 over the family without its range: its tables supersede each other, whatever their ranges."""
         shape = self.largest.stated_shape | {self.axis: "*"}
         facts = {**self.largest.as_json(), "shape": shape, **self._demands}
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What a kernel declares: axes, dtypes, options, arguments, variants, work counts and its reference.
+"""A kernel's declaration: axes, dtypes, options, arguments, variants, work counts and its reference.
 
 One import for declarations: the names of `fields/`, `variant.py` and `reference.py` are here too.
 """
@@ -44,7 +44,7 @@ class Kernel(DeclaredKernel):
     """A declared kernel with its problems, spaces and sources: everything that tuning and serving need."""
 
     def passed(self, problem: Problem) -> Sequence[Argument]:
-        """The arguments that a launch passes, in order; of a Triton source not those that its code has as constants.
+        """The arguments that a launch passes, in order, without those that a Triton source has as constants.
 
         The size of an axis at launch comes behind the declared ones.
         """
@@ -137,12 +137,12 @@ class Kernel(DeclaredKernel):
         return InvalidProblemError(f"shape.{axis}", reason, ",".join(f"{name}={size}" for name, size in shape.items()))
 
     def estimated_flops(self, problem: Problem) -> int:
-        """What `flops` counts; where it does not, one operation for each byte of the arguments."""
+        """The operations that `flops` counts; where it does not count, one for each byte of the arguments."""
         flops = self.flops(problem)
         return self.memory_bytes(problem) if flops is None else flops
 
     def estimated_bytes(self, problem: Problem) -> int:
-        """What `bytes_moved` counts; where it does not, the bytes of the arguments."""
+        """The bytes that `bytes_moved` counts; where it does not count, those of the arguments."""
         bytes_moved = self.bytes_moved(problem)
         return self.memory_bytes(problem) if bytes_moved is None else bytes_moved
 
@@ -165,10 +165,10 @@ class Kernel(DeclaredKernel):
         return next(by_variant[v.name] for v in self.variants_from_default if v.name in by_variant)
 
     def first_configurations(self, space: SearchSpace) -> list[Configuration]:
-        """Where a search begins: the default, then the variants' own starts, the last declared first.
+        """Configurations that a search tries first: the default, then variants' own starts, the last declared first.
 
-        Fast variants are declared last. Of simple ones `Variant.starts_search` is false: they compile first, so that a
-        device would run them while it waits for those.
+        Fast variants are declared last. Simple ones have a false `Variant.starts_search` and are left out: they compile
+        first, and a device would time them while it waits for the fast ones.
         """
         if not len(space):
             return []
@@ -230,9 +230,9 @@ class Kernel(DeclaredKernel):
         """The macros that make the source this problem's and this configuration's, by name.
 
         REAL and REAL_BYTES, for half types REAL_IS_<DTYPE>; SHAPE_<AXIS> of the stated shape; one per option (flags as
-        0/1, words as OPTION_WORD = 1); parameters. Of a Triton source these are its constexprs, a constexpr named as an
-        axis has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for
-        the function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh); 2 if the grid has it.
+        0/1, words as OPTION_WORD = 1); parameters. For a Triton source these are its constexprs: one named as an axis
+        has its size, and REAL is a type such as fp32. Of an axis at launch SHAPE_<AXIS> is `size_at_launch()`, for the
+        function `entry`, which is the kernel's own unless it says so (common/at_launch.cuh); 2 if the grid has it.
         """
         macros = real_macros(problem.dtype)
         if self.is_triton:

@@ -66,7 +66,7 @@ def option_values(kernel: Kernel, dtype: str) -> Iterator[Mapping[str, OptionVal
 def odd_shapes(kernel: Kernel) -> list[dict[str, int]]:
     """Small shapes for the CPU: one of primes, none larger than the example's axis; one of ones; one long and thin.
 
-    Those that are no problem of the kernel are left out; where none is, it is one of powers of two, or the example.
+    Shapes that the kernel refuses are left out; if it refuses all, there is one of powers of two, or the example.
     """
     sizes = {axis: ODD_SIZES[place % len(ODD_SIZES)] for place, axis in enumerate(kernel.axes)}
     primes = {axis: min(size, kernel.example_shape[axis]) for axis, size in sizes.items()}

@@ -30,8 +30,8 @@ class Reference:
 
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "tfloat32": 2.0**-10, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-"""By dtype, of values that come without an analysis of their error. Of half types and of TF32 one place: a kernel may
-compute in them."""
+"""The relative tolerance by dtype, for values without an analysis of their error: for half types and TF32 one place,
+since a kernel may compute in them."""
 
 
 def close_to(value: NDArray[Any], dtype: str, filtered_axes: int = 0) -> Reference:

@@ -63,7 +63,7 @@ Start = Callable[[Problem, Limits], Mapping[str, int]]
 
 
 def no_start(_problem: Problem, _limits: Limits) -> Mapping[str, int]:
-    """Nothing: a search begins with the parameters' defaults."""
+    """No values: a search begins with the parameters' defaults."""
     return {}
 
 
@@ -71,7 +71,7 @@ def no_start(_problem: Problem, _limits: Limits) -> Mapping[str, int]:
 class Constraint:
     """A named reason some configurations are out: `holds(values, problem, limits)` is true where they are in.
 
-    `is_thrift`: those that break it are right, only not worth a trial. Of an axis that has its size from the launch
+    `is_thrift`: those that break it are right, only not worth a trial. If an axis has its size from the launch,
     such constraints apply at the sizes that are measured, and all others at every size.
     `is_costly`: it looks at launches, which takes as long as all others.
     """

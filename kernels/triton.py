@@ -60,7 +60,7 @@ def programs(grid: Callable[[Values, Problem], Sequence[int]]) -> Callable[[Valu
 
 
 class Named(str):
-    """A type as Triton names it, such as fp16, or a function of the source: a constexpr that is no text."""
+    """A type as Triton names it, such as fp16, or a function of the source: a constexpr that is not text."""
 
     __slots__ = ()
 
@@ -77,14 +77,14 @@ def next_power_of_2(number: int) -> int:
 
 @dataclass(frozen=True)
 class GivenArray:
-    """What a function under `triton.heuristics` may ask of an array that a launch is given."""
+    """An array of a launch, with the attributes that a function under `triton.heuristics` may read."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     @property
     def ndim(self) -> int:
-        """Its axes."""
+        """The number of axes."""
         return len(self.shape)
 
     def size(self, axis: int | None = None) -> tuple[int, ...] | int:
@@ -96,12 +96,12 @@ class GivenArray:
         return self.strides if axis is None else self.strides[axis]
 
     def numel(self) -> int:
-        """Its elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def given(arguments: Sequence[Argument], problem: Problem, others: Mapping[str, object]) -> dict[str, Any]:
-    """What `triton.heuristics` hands its functions: arguments and constexprs by name."""
+    """The arguments and constexprs by name, as `triton.heuristics` hands them to its functions."""
     named: dict[str, Any] = dict(others)
     for argument in arguments:
         if isinstance(argument, Tensor):
@@ -143,7 +143,7 @@ def function_of(source: str, entry: str) -> TritonFunction | None:
 
 
 def sizes_of(source: str, entry: str, shape: Mapping[str, int], defined: Mapping[str, str]) -> dict[str, str]:
-    """The size of each axis that a tl.constexpr is named by, in whatever case: `M` or `m` of the axis m.
+    """The size of each axis that names a tl.constexpr, in either case: `M` or `m` for the axis m.
 
     Not of a constexpr that `defined` has a value for; none where the source has no such function.
     """
@@ -170,7 +170,7 @@ def _definition(source: str, entry: str) -> str | None:
 
 
 def is_passed(argument: Argument, problem: Problem) -> bool:
-    """Whether a launch passes it: a whole number that is 1 is a constant of the compiled code, as Triton has it."""
+    """Whether a launch passes the argument: Triton compiles a whole number that is 1 in as a constant."""
     return not (isinstance(argument, Scalar) and _fixed(argument, problem) == 1)
 
 
@@ -184,7 +184,7 @@ def signature(arguments: Sequence[Argument], problem: Problem) -> tuple[str, ...
 
 
 def is_compiled_in(argument: Scalar, problem: Problem) -> bool:
-    """Whether the code relies on its value, so that no launch may pass another."""
+    """Whether the compiled code relies on the argument's value, so that no launch may pass another."""
     return is_integer(argument.dtype_for(problem))
 
 
@@ -205,7 +205,7 @@ def _type_of(argument: Argument, problem: Problem) -> str:
 def flaws(
     entry: str, variant: Variant, source: str, arguments: Sequence[Argument], defined: Mapping[str, str]
 ) -> Iterator[str]:
-    """What is wrong with a Triton variant's source beside its declaration; `defined` is what the example defines."""
+    """Every fault of a Triton variant's source beside its declaration; `defined` is what the example defines."""
     try:
         function = function_of(source, entry)
     except SyntaxError as error:

@@ -63,7 +63,7 @@ def covering(*axes: str, block: Sequence[str], items: Sequence[str] = ()) -> Cal
 
 
 def no_workspace(_values: Values, _problem: Problem) -> int:
-    """0: a variant without a workspace."""
+    """The bytes of a variant without a workspace: 0."""
     return 0
 
 
@@ -91,7 +91,7 @@ class TensorMap:
 
     `box`: elements along each axis, in the order of the tensor's shape, which gets axes of 1 in front where the box has
     more. Along the last axis it is as long as `swizzle_bytes`, 128, 64 or 32, which say how 16 bytes change places in
-    shared memory. What a box has outside of the tensor is read as zero and not written.
+    shared memory. The part of a box outside of the tensor is read as zero and not written.
     """
 
     tensor: str
@@ -100,7 +100,7 @@ class TensorMap:
 
 
 def always(_values: Values, _problem: Problem) -> bool:
-    """True: of a variant whose rows, for instance, are each computed by themselves, whatever its parameters."""
+    """True, for a variant of which this holds with any parameters, such as computing each row by itself."""
     return True
 
 
@@ -110,12 +110,12 @@ def rows_at_launch(problem: Problem) -> bool:
 
 
 def no_constexprs(_values: Values, _problem: Problem) -> Mapping[str, object]:
-    """None: a variant whose function has parameters and sizes alone."""
+    """No constexprs: the variant's function has parameters and sizes alone."""
     return {}
 
 
 def no_tensor_maps(_values: Values, _problem: Problem) -> tuple[TensorMap, ...]:
-    """None: a variant whose source has pointers alone."""
+    """No tensor maps: the variant's source has pointers alone."""
     return ()
 
 
@@ -128,7 +128,7 @@ class Variant:
     Where `kept_bytes(problem)` is not 0, launches find there what those of `packing`, with the same parameters, have
     made of an input that stays the same: it is the last parameter, behind the workspace, aligned to 256 bytes, and its
     first 256 bytes are zero before `packing`.
-    What a trial reports of registers and shared memory is the last launch's.
+    A trial reports the last launch's registers and shared memory.
     `requires` names device features (`ptx`); such a device's compute capability is within min and max. `has_room` says
     whether the device has the memory and the grid that even the smallest configuration for the problem takes.
     Where `workspace_bytes` is not 0, the kernel has one more parameter, the last: `unsigned char* __restrict__
@@ -188,7 +188,7 @@ class Variant:
         return "ptx" not in limits.features or self.min_compute_capability <= limits.compute_capability <= newest
 
     def admits(self, problem: Problem, limits: Limits) -> bool:
-        """Whether a device that it runs on has a configuration of it for the problem."""
+        """Whether a device that the variant runs on has a configuration of it for the problem."""
         takes = not problem.at_launch or self.takes_size(problem)
         return takes and self.supports(problem) and self.has_room(problem, limits)
 
@@ -232,7 +232,7 @@ class Variant:
         }
 
     def space(self) -> VariantSpace:
-        """Its parameters and constraints; the device's own limits come first."""
+        """The variant's parameters and constraints; the device's own limits come first."""
         return self._own_space
 
     def space_at_launch(self) -> VariantSpace:

@@ -60,7 +60,7 @@ from tilewright.tuner.runtime.known.local_service import NotedAddress
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Runs maintenance, the sending of webhooks, the recording of demand and the watch on bests beside the requests."""
+    """Runs maintenance, webhooks, the recording of demand and the watch on bests beside the requests."""
     threading.stack_size(STACK_BYTES)  # of those that answer: predictions are made in them
     # Imported here: the OpenAPI document alone needs no job engine.
     from tilewright.service.worker.maintenance import Maintenance  # noqa: PLC0415

@@ -61,10 +61,10 @@ def host_lock(device_uuid: str, role: str, *, wait_s: float = JUST_KILLED_S, hos
 
 @contextmanager
 def alone_on(entry: DeviceEntry) -> Iterator[None]:
-    """Nobody else on this host has a context on the device meanwhile; DeviceBusyError where somebody has.
+    """Keeps others on this host from a context on the device in the block; DeviceBusyError if one has it.
 
-    Taken before the device is opened and kept until it is closed. Of a slice, the whole GPU: its slices share clocks
-    and power, and would disturb each other's times.
+    Taken before the device is opened and kept until it is closed. For a slice it takes the whole GPU: its slices share
+    clocks and power, and would disturb each other's times.
     """
     with host_lock(entry.physical_uuid, "measuring", wait_s=PREDECESSOR_S, host_wide=entry.kind == "cuda"):
         yield
@@ -81,7 +81,7 @@ def _inherited(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def _address(name: str, role: str, wait_s: float) -> Iterator[bool]:
-    """Whether the device's abstract address is ours: no file, so no owner and no folder, and gone with its process."""
+    """Whether the device's abstract address is ours: no file, no owner, and gone with its process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held, _inherited(held.fileno()):
         yield _until(lambda: _bind(held, f"\0tilewright/{name}.{role}"), wait_s)
 

@@ -54,7 +54,7 @@ def configure() -> None:
 
 
 def configure_command() -> None:
-    """The same for a short command: with JSON its remarks become records; with text stderr is left to them."""
+    """Sends a command's log to stderr: as records in JSON; as text, stderr is left to its remarks."""
     _take_back()
     if settings().log_format == "json":
         configure()
@@ -73,7 +73,7 @@ def always(**facts: object) -> None:
 
 
 def speak_of(source: Source) -> None:
-    """Adds the facts of `source` to every later line of this task and of threads that it waits for."""
+    """Adds the facts of `source` to later lines of this task and of threads that it waits for."""
     _source.set(source)
 
 

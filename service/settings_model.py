@@ -31,7 +31,7 @@ EVERYBODY = "*"
 
 
 class Rights(NamedTuple):
-    """What an account may do that has this value in the claim, or any account."""
+    """The rights of an account that has this value in the claim; with EVERYBODY, of any account."""
 
     claim: str
     scope: str  # read, tune or admin

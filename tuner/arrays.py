@@ -122,7 +122,7 @@ def rotating_kinds(kinds: Sequence[str], seed: int) -> tuple[str, ...]:
 def random_arrays(
     kernel: Kernel, problem: Problem, seed: int, kind: str = NORMAL, drawn: dict[str, HostArray] | None = None
 ) -> dict[str, HostArray]:
-    """Every array that the kernel reads, by name: as its tensor lies, NaN between its rows, of the tensor's dtype.
+    """Every array that the kernel reads, by name, in its tensor's layout and dtype, with NaN between its rows.
 
     All kinds but the first two are about the factors of the sum; other arrays are normal then. Never more than a few
     zeros: they hide unwritten outputs, and GPUs run faster on them than on real data. The kernel's `inputs` is asked
@@ -260,7 +260,7 @@ class DrawnAhead:
 
 
 def scalar_values(kernel: Kernel, problem: Problem, kind: str = NORMAL) -> dict[str, float]:
-    """The value of every scalar argument by name; with some kinds of inputs the other one of those that have two.
+    """The value of every scalar argument by name; with some kinds of inputs the `other` value, where there is one.
 
     Sums in half types keep the usual ones: their bounds are those of the library, whose call passes these.
     """
@@ -291,7 +291,7 @@ def _own_inputs(
 
 
 def _drawn(tensor: Tensor, problem: Problem, draw: Fill, sequence: np.random.SeedSequence) -> HostArray:
-    """Numbers in the tensor's dtype; for a half type still in float32, from which they are rounded when all is done."""
+    """Numbers in the tensor's dtype; half types stay in float32 until all changes are made, then they are rounded."""
     shape = tensor.layout(problem).own_shape
     array: HostArray = np.empty(shape, sum_dtype(tensor.dtype_for(problem)))
     _fill(array.reshape(-1), draw, sequence)
@@ -337,7 +337,7 @@ def _moderate(generator: np.random.Generator, out: HostArray) -> None:
 
 
 def _pair(array: HostArray, axis: int, dtype: str, sequence: np.random.SeedSequence | None) -> None:
-    """Repeats the first half along the axis in the second; with `sequence` negated, and all but the same."""
+    """Repeats the first half along the axis in the second; with `sequence` negated, and slightly changed."""
     along = np.moveaxis(array, axis, 0)
     if dtype == "float16":
         np.ldexp(along, LIFT_FLOAT16, out=along)
@@ -351,7 +351,7 @@ def _pair(array: HostArray, axis: int, dtype: str, sequence: np.random.SeedSeque
 
 
 def _plant(array: HostArray, axis: int, sequence: np.random.SeedSequence) -> None:
-    """Puts PLANTED numbers in the place of some, in a few of the lines along the axis; not in the only line."""
+    """Replaces some numbers by PLANTED ones, in a few of the lines along the axis; never in an only line."""
     along = np.moveaxis(array, axis, 0)
     lines = along.size // along.shape[0]
     if lines == 1:
@@ -365,7 +365,7 @@ def _plant(array: HostArray, axis: int, sequence: np.random.SeedSequence) -> Non
 
 
 def _shrink(array: HostArray, axis: int, scale: int, *, is_partner: bool) -> None:
-    """Scales the first half of the lines along the axis; the only one of a first factor, not that of its partner."""
+    """Scales the first half of the lines along the axis; an only line just in the first factor, not in its partner."""
     along = np.moveaxis(array, axis, 0)
     lines = along[:, None] if along.ndim == 1 else along
     half = lines[..., : (lines.shape[-1] + (not is_partner)) // 2]

@@ -86,7 +86,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The child's process id."""
         return self.process.pid
 
     def kill(self) -> None:

@@ -40,7 +40,7 @@ _LARGEST_EXPONENT = {"float32": 120, "float64": 1000, "bfloat16": 120}
 
 
 class Reach:
-    """How far powers of two of lines go: `exponent` for each of two factors at once, so that products stay finite.
+    """How far powers of two of lines go: `exponent` applies to two factors at once, so that products stay finite.
 
     All of the dtype where nothing but a sum is computed. float16 ends early. An activation or a product of sums takes a
     part of the range, and its products are not below 1 (`is_plain` is false): of those that a bias outweighs, one by
@@ -60,7 +60,7 @@ def _is_plain(kernel: Kernel) -> bool:
 
 
 def factor_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
-    """The kinds of FACTOR_KINDS that apply: with one factor, none is large beside a small one.
+    """The kinds of FACTOR_KINDS that apply; with a single factor, none that needs a large one beside a small one.
 
     Where a bias outweighs all products, each rounding of a sum that begins with it is of one size, and sqrt(terms)
     bounds do not cover their extremes among millions: only plain sums have factors that are all small.
@@ -73,7 +73,7 @@ def factor_kinds(kernel: Kernel, problem: Problem) -> tuple[str, ...]:
 
 
 def bound_width(kernel: Kernel, problem: Problem, kind: str) -> float:
-    """How many times as wide a bound is with this kind of inputs.
+    """The factor by which a bound is wider with this kind of inputs.
 
     Where an early term outweighs the others, or terms are alike, the roundings of a sum go one way, and sqrt(terms)
     bounds do not cover them: conv2d's FMA variants reached 2.89 of them with MIXED lines (H200, 2026-11-28). In
@@ -158,7 +158,7 @@ def _zeros(along: Lines, _generator: np.random.Generator, _reach: Reach, is_part
 
 
 def _special(*, is_first_zero: bool) -> Change:
-    """Half of the lines keep to numbers; of the rest some are zeros, or have zeros where others have no number.
+    """Puts zeros and non-numbers, or zeros opposite these, into half of the lines; the rest keep to numbers.
 
     A factor that is one line gets a zero there, or infinity.
     """
@@ -201,7 +201,7 @@ def _sparse(part: Lines) -> None:
 
 
 def _constant(part: Lines) -> None:
-    """A constant of three bits, so that equal terms add up exactly: else all round alike, and no error cancels."""
+    """A constant of three bits, so that equal terms add up exactly; others would round alike, without cancelling."""
     fraction, exponent = np.frexp(part[:1])
     part[...] = np.ldexp(np.rint(fraction * 8) / 8, exponent)
 

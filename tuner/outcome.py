@@ -80,7 +80,7 @@ class Verification:
     launch_ms: float | None = field(default=None, compare=False)  # of the launch that was verified, about, if timed
 
     def message(self) -> str:
-        """One sentence for the trial's log."""
+        """The sentence for the trial's log."""
         inputs = "" if self.inputs == "normal" else f" with {self.inputs} inputs"
         if self.reason:
             return f"the kernel's own check{inputs}: {self.reason}"
@@ -100,7 +100,7 @@ class Verification:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is wrong: NaN compares false with everything, so ask for what is right."""
+        """Whether nothing is wrong. Ask for what is right: NaN compares false with everything."""
         return self.wrong == 0 and (self.bound_ratio is None or self.bound_ratio < math.inf)
 
 

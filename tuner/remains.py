@@ -25,23 +25,23 @@ _numbers = itertools.count()
 
 
 def adopt_orphans() -> None:
-    """From now on descendants of this process that lose their parent become its children; no Linux: nothing changes."""
+    """Makes orphaned descendants children of this process from now on; on other systems than Linux nothing changes."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def new_mark() -> dict[str, str]:
-    """The environment variable by which what one trial starts is known."""
+    """The environment variable by which the processes of one trial are known."""
     return {_MARK: f"{os.getpid()}.{next(_numbers)}"}
 
 
 def end(mark: Mapping[str, str]) -> list[int]:
-    """Kills every process with that mark; their process ids."""
+    """Kills every process with that mark; the process ids."""
     return _end(f"{_MARK}={mark[_MARK]}\0")
 
 
 def end_all_of(pid: int) -> list[int]:
-    """Kills every process that a trial of that process, which may be gone, has started; their process ids."""
+    """Kills every process that a trial of that process has started, which may be gone itself; the process ids."""
     return _end(f"{_MARK}={pid}.")
 
 
@@ -63,7 +63,7 @@ def _end(text: str) -> list[int]:
 
 
 def _marked(wanted: bytes) -> Iterator[int]:
-    """Living processes of this user whose environment has that; a zombie has none."""
+    """Living processes of this user with that in their environment; a zombie has none."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()

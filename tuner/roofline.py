@@ -101,7 +101,7 @@ def least_ms(kernel: Kernel, problem: Problem, model: DeviceModel) -> float:
 
 
 def too_fast(kernel: Kernel, problem: Problem, model: DeviceModel, time_ms: float) -> str | None:
-    """Why no device of the model can be that fast, or None."""
+    """The reason why no device of the model can be that fast; None where one can."""
     floor = floor_ms(kernel, problem, model)
     if time_ms < floor:
         return f"{time_ms:g} ms is too fast: no device of its kind takes less than {floor:.3g} ms"

@@ -48,7 +48,7 @@ def limited(command: Sequence[str], *, cpu_s: int | None, file_bytes: int, memor
 
 
 def confined(command: Sequence[str], *, reads: Iterable[Path] = (), writes: Iterable[Path] = ()) -> list[str]:
-    """The command in the sandbox, where there is one, with these files and folders of those that are hidden."""
+    """The command in the sandbox, if there is one, with these of the files and folders that it hides."""
     if not is_on():
         return list(command)
     program = shutil.which(command[0])
@@ -58,7 +58,7 @@ def confined(command: Sequence[str], *, reads: Iterable[Path] = (), writes: Iter
 
 
 def environment(given: Mapping[str, str], *, is_compiler: bool = False) -> dict[str, str]:
-    """The environment of such a process: what it needs of ours, and what is given."""
+    """The environment of such a process: the needed variables of ours, and the given ones."""
     if os.environ.get(VARIABLE) == "off":
         return {**os.environ, **given}
     names = (*_KEPT, *(_KEPT_FOR_COMPILERS if is_compiler else ()))
@@ -71,7 +71,7 @@ def is_on() -> bool:
 
 
 def missing() -> str | None:
-    """Why there is no sandbox here, with the remedy; None where there is one."""
+    """The reason why there is no sandbox here, with the remedy; None where there is one."""
     if os.environ.get(VARIABLE) == "off":
         return f"{VARIABLE} is off"
     return _missing(shutil.which("bwrap"))
@@ -105,7 +105,7 @@ def _bwrap() -> tuple[str, ...]:
 
 @functools.cache
 def _own_folders() -> tuple[Path, ...]:
-    """Where Python and this package lie, and kernels of the user's own."""
+    """The folders of Python, of this package, and of the user's own kernels."""
     package = Path(__file__).resolve().parent.parent
     kernels = folders_of(os.environ.get("TILEWRIGHT_KERNEL_FOLDERS", ""))
     python = Path(sys.executable).resolve().parent.parent
@@ -113,7 +113,7 @@ def _own_folders() -> tuple[Path, ...]:
 
 
 def _words(option: str, paths: Iterable[Path]) -> list[str]:
-    """Binds those that lie in a hidden folder; all others are there, and those that are written in any case."""
+    """Binds for those that lie in a hidden folder, and for writable ones in any case; others are visible."""
     words = []
     for path in dict.fromkeys(str(path) for path in paths):
         if option == "--bind" or path.startswith(tuple(f"{folder}/" for folder in (*_HIDDEN, "/dev"))):

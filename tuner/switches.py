@@ -6,5 +6,5 @@ import os
 
 
 def is_on(variable: str, *, unset: str = "") -> bool:
-    """Whether the variable says yes; `unset` is what it counts as where nobody has set it."""
+    """Whether the variable says yes; `unset` is the answer if nobody has set it."""
     return os.environ.get(variable, unset).lower() in {"1", "true", "yes", "on"}

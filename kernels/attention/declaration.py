@@ -57,12 +57,12 @@ def bytes_moved(p: Problem) -> int:
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A block a tile of queries of a head."""
+    """A launch of a block for each tile of queries of a head."""
     return Launch((-(-p.shape["queries"] // c.TILE_Q) * heads(p), 1, 1), (c.LANES * c.TILE_Q, 1, 1))
 
 
 def shared_bytes_tiled(c: Values, p: Problem) -> int:
-    """A tile of K and one of V."""
+    """Bytes of a tile of K and one of V."""
     return 2 * c.TILE_K * p.shape["depth"] * p.item_bytes
 
 
@@ -72,12 +72,12 @@ def registers_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def lanes_work(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether half the lanes would not do with four numbers each."""
+    """Whether half the lanes, with four numbers each, would not cover a row."""
     return LANES.values[0] == c.LANES or p.shape["depth"] > 2 * c.LANES
 
 
 def start_tiled(p: Problem, _d: Limits) -> dict[str, int]:
-    """No more queries and threads of a query than there is work for."""
+    """The start: no more queries, or threads for a query, than there is work for."""
     queries, depth = min(p.shape["queries"], TILE_Q.default), p.shape["depth"]
     lanes = max((count for count in LANES.values if 2 * count < depth), default=LANES.values[0])
     tile = next(count for count in TILE_Q.values if count >= queries)

@@ -62,7 +62,7 @@ def attention_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, 
 
 
 def _mask(problem: Problem, arrays: Arrays, b: int, h: int, rows: slice) -> NDArray[np.float64] | None:
-    """The mask's addends for the scores of these rows: 0, or minus infinity for a key that is left out."""
+    """Addends to the scores of these rows by the mask: minus infinity for a key that is left out."""
     if has_mask(problem):
         return np.asarray(arrays["M"][b, h, rows], dtype=np.float64)
     if problem.options["mask"] == "causal":
@@ -91,7 +91,7 @@ def _shares(
 
 
 def _largest_around(v: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each key and column the largest magnitude among its neighbours."""
+    """The largest magnitude among the neighbours of each key, column by column."""
     keys, depth = v.shape
     chunks = -(-keys // _NEIGHBOURS)
     padded = np.zeros((chunks * _NEIGHBOURS, depth))

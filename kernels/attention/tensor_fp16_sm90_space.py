@@ -27,17 +27,17 @@ def panels(p: Problem) -> int:
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """Two parts of a tile of K or V, and what is known of it."""
+    """Bytes of two parts of a tile of K or V, and of what is known about the tile."""
     return c.TILE_KEYS * 256 * panels(p) + 1024
 
 
 def queries_bytes(c: Values, p: Problem) -> int:
-    """Two parts of a block's queries."""
+    """Bytes of two parts of a block's queries."""
     return c.MULTIPLIERS * WARPGROUP_QUERIES * 256 * panels(p)
 
 
 def stages(c: Values, p: Problem) -> int:
-    """Buffers of a tile in shared memory: as many as fit."""
+    """How many buffers for a tile fit in shared memory."""
     return min(MOST_STAGES, (MOST_SHARED - queries_bytes(c, p)) // stage_bytes(c, p))
 
 
@@ -47,7 +47,7 @@ def kv_heads(p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there are tiles of queries."""
+    """A launch of BLOCKS blocks, or of one for each tile of queries where there are fewer tiles."""
     items = tiles(p.shape["queries"], c.MULTIPLIERS * WARPGROUP_QUERIES) * p.shape["batch"] * p.shape["heads"]
     blocks = min(c.BLOCKS, items)
     shared = queries_bytes(c, p) + stages(c, p) * stage_bytes(c, p) + ALIGNMENT
@@ -55,17 +55,17 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def launch_pack(c: Values, p: Problem) -> Launch:
-    """A block a tile of K, and one a tile of V."""
+    """A launch of one block for each tile of K and each tile of V."""
     return Launch((2 * tiles(p.shape["keys"], c.TILE_KEYS) * kv_heads(p), 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage and one a warpgroup, to 16 bytes, and a scale for each query."""
+    """Bytes of two barriers a stage and one a warpgroup, padded to 16, and of a scale for each query."""
     return 16 * (max(stages(c, p), 0) + tiles(c.MULTIPLIERS, 2)) + c.MULTIPLIERS * WARPGROUP_QUERIES * 4
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """All tiles of K and V in two parts."""
+    """Bytes of all tiles of K and V in two parts."""
     return kv_heads(p) * tiles(p.shape["keys"], c.TILE_KEYS) * 2 * stage_bytes(c, p)
 
 
@@ -75,7 +75,7 @@ def sums_fit(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a tile of K and one of V, and the next, have a place."""
+    """Whether the buffers hold a tile of K, a tile of V, and the next one."""
     return stages(c, p) >= 3
 
 
@@ -86,7 +86,7 @@ def keys_suit(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def queries_suit(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether all warpgroups have queries, if any other number would do so."""
+    """Whether all warpgroups have queries, if some number of warpgroups allows that."""
     return p.shape["queries"] > WARPGROUP_QUERIES * (c.MULTIPLIERS - 1) or min(KEPT_SUMS) == c.MULTIPLIERS
 
 
@@ -96,7 +96,7 @@ def blocks_are_multiprocessors(c: Values, _p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, _d: Limits) -> dict[str, int]:
-    """No more keys of a step than there are; all heads by turns where tiles of queries have unequal numbers of keys."""
+    """The start: no more keys a step than there are; heads in turns where tiles of queries have unequal keys."""
     heads, keys = p.shape["batch"] * p.shape["heads"], p.shape["keys"]
     values = {"TILE_KEYS": next(count for count in TILE_KEYS.values if count >= min(keys, TILE_KEYS.default))}
     if p.options["mask"] == "causal" and p.shape["queries"] > MULTIPLIERS.default * WARPGROUP_QUERIES:
@@ -106,7 +106,7 @@ def start(p: Problem, _d: Limits) -> dict[str, int]:
 
 
 def order_matters(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether there are tiles of queries, and heads, to take in another order than the default's."""
+    """Whether tiles of queries and heads can be taken in another order than the default's."""
     heads = p.shape["batch"] * p.shape["heads"]
     has_tiles = p.shape["queries"] > c.MULTIPLIERS * WARPGROUP_QUERIES
     smaller = [count for count in HEADS_TOGETHER.values if count < c.HEADS_TOGETHER]

@@ -28,22 +28,22 @@ def is_depthwise(p: Problem) -> bool:
 
 
 def elements(p: Problem) -> int:
-    """Elements of Y."""
+    """The number of elements of Y."""
     return p.shape["batch"] * math.prod(out_extents(p)) * out_channels(p)
 
 
 def launch_direct(c: Values, p: Problem) -> Launch:
-    """One thread for each element of Y."""
+    """A launch of one thread for each element of Y."""
     return Launch((ceil_div(elements(p), c.THREADS), 1, 1), (c.THREADS, 1, 1))
 
 
 def launch_implicit_gemm(c: Values, p: Problem) -> Launch:
-    """A block a tile of the product inside."""
+    """A launch of a block for each tile of the product inside."""
     return gemm.launch_wpt(c, product(p))
 
 
 def shared_bytes_implicit_gemm(c: Values, p: Problem) -> int:
-    """Two buffers of both operands of the product inside."""
+    """Bytes of two buffers for both operands of the product inside."""
     return gemm.shared_bytes_wpt(c, product(p))
 
 
@@ -62,7 +62,7 @@ def every_thread_loads(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def launch_depthwise(c: Values, p: Problem) -> Launch:
-    """A thread a run of outputs of some channels."""
+    """A launch of a thread for each run of outputs of some channels."""
     height, width = out_extents(p)
     runs = ceil_div(height, c.RUN_H) * ceil_div(width, c.RUN_W)
     threads = p.shape["batch"] * runs * (out_channels(p) // c.VECTOR_WIDTH)
@@ -81,7 +81,7 @@ def channels_divide(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def runs_fit(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no run of half the length covers the output as well, and a thread's work is not too long a code."""
+    """Whether half a run would not cover the output too, and a thread's code is not too long."""
     height, width = out_extents(p)
     taps = p.shape["kernel_h"] * p.shape["kernel_w"]
     outputs = c.RUN_H * c.RUN_W * c.VECTOR_WIDTH

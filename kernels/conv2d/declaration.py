@@ -54,7 +54,7 @@ AS_OF_GEMM = {
 
 
 def akin(p: Problem) -> Sequence[RelatedKernel]:
-    """The layer without an activation, and the gemm inside, of which each row is an image of one pixel."""
+    """The layer without an activation, and the gemm inside: each of its rows is an image of one pixel."""
     if p.options["depthwise"]:
         return ()
     products = gemm.akin(product(p))

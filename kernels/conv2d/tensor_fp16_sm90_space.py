@@ -60,19 +60,19 @@ def line_tiles(p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there are tiles for."""
+    """A launch of BLOCKS blocks, or of one for each tile of Y where there are fewer tiles."""
     count = line_tiles(p) * ceil_div(p.shape["filters"], c.TILE_N)
     return Launch((min(c.BLOCKS, count), 1, 1), (THREADS, 1, 1), RING_BYTES + ALIGNMENT, overlaps=True)
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
-    """A block a filter, then blocks of some pixels."""
+    """A launch of a block for each filter, then of blocks with some pixels each."""
     blocks = p.shape["filters"] + ceil_div(_pixels(p), 32 * (PREPARING_WARPS if is_nhwc(p) else 1))
     return Launch((blocks, 1, 1), (32 * PREPARING_WARPS, 1, 1))
 
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
-    """A warp some steps of eight filters and a tap, or of some pixels."""
+    """A launch of warps, each for some steps of eight filters and a tap, or of some pixels."""
     batches = ceil_div(ceil_div(p.shape["channels"], STEP), PACK_STEPS)
     filters = ceil_div(p.shape["filters"], GROUP) * p.shape["kernel_h"] * p.shape["kernel_w"] * batches
     pixels = ceil_div(_pixels(p), 8 if is_nhwc(p) else 32) * batches
@@ -131,7 +131,7 @@ def device_is_filled(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def is_supported(p: Problem) -> bool:
-    """Whether FP32's bound is asked for, in float32, of whole steps and of sums long enough for what is cut off."""
+    """Whether the problem is float32 with FP32's bound, whole steps, and sums long enough for what is cut off."""
     exact = p.dtype == "float32" and p.options["accuracy"] == "fp32" and not p.options["depthwise"]
     return exact and p.shape["channels"] % STEP == 0 and PROMOTE_K.values[0] ** 2 <= PROMOTED_SQUARED * terms(p)
 

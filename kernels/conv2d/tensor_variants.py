@@ -27,7 +27,7 @@ def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Pr
 
 
 def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether a thread's copies of a step are: of neighbouring channels, or of pixels, or of single elements."""
+    """Whether a thread starts few copies a step: of neighbouring channels, of pixels, or of single elements."""
     shape, taps = p.shape, p.shape["kernel_h"] * p.shape["kernel_w"]
     patch = shape["channels"] if is_nhwc(p) else shape["height"] * shape["width"] if is_pointwise(p) else 1
     filters = taps * shape["channels"] if is_nhwc(p) or taps == 1 else 1
@@ -37,13 +37,13 @@ def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def is_indexable(p: Problem) -> bool:
-    """Whether 32 bits number the elements of X, 16 the lines of an image, and the product is one."""
+    """Whether 32 bits can number the elements of X and 16 the lines of an image, and there is one product."""
     lines = max(p.shape["height"] + p.shape["padding"], p.shape["width"] + p.shape["padding_w"])
     return not p.options["depthwise"] and math.prod(shape_x(p)) <= MOST_ELEMENTS and lines < MOST_LINES
 
 
 def is_matrix_product(p: Problem) -> bool:
-    """Whether the images are a matrix as they are stored, a pixel a row and a patch."""
+    """Whether the images are stored as a matrix in which each row is a pixel and a patch."""
     return is_nhwc(p) and is_pointwise(p)
 
 

@@ -82,7 +82,7 @@ class Part:
         return steps
 
     def changes(self, wanted: Configuration) -> NDArray[np.int64]:
-        """In how many parameters each row differs from `wanted`."""
+        """The number of parameters in which each row differs from `wanted`; ANOTHER_VARIANT for another variant's."""
         if wanted.variant != self.variant:
             return np.full(len(self.ranks), ANOTHER_VARIANT, dtype=np.int64)
         counts = np.zeros(len(self.ranks), dtype=np.int64)
@@ -132,7 +132,7 @@ class Feasible(Sequence[Configuration]):
         return f"Feasible({len(self)} configurations)"
 
     def position(self, configuration: Configuration) -> int | None:
-        """Its place, or None where it is not feasible."""
+        """The configuration's position in the space, or None where it is not feasible."""
         for start, part in zip(self._starts, self.parts, strict=False):
             row = part.row(configuration)
             if row is not None:
@@ -149,7 +149,7 @@ class Feasible(Sequence[Configuration]):
         return np.concatenate([np.zeros(0, dtype=np.int64), *(part.distances(wanted) for part in self.parts)])
 
     def changes(self, wanted: Configuration) -> NDArray[np.int64]:
-        """In how many parameters each configuration differs from `wanted`; another variant's in more than it has."""
+        """The number of parameters in which each configuration differs from `wanted`, or ANOTHER_VARIANT."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *(part.changes(wanted) for part in self.parts)])
 
 

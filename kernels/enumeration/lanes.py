@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST = 2**62
-"""Up to here sums and products of int64 are what Python computes."""
+"""The largest magnitude to which sums and products of int64 equal Python's."""
 
 BITS = 63
 """The bits of a number beside its sign. NumPy and Python differ in a shift by as many bits or more."""
 
 EXACT_AS_FLOAT = 2**53
-"""Up to here quotients of whole numbers are, too, and comparisons with fractions: NumPy makes floats of them first."""
+"""The largest magnitude of whole numbers that NumPy divides, or compares with fractions, exactly: in floats."""
 
 
 class Split(BaseException):

@@ -123,7 +123,7 @@ class Enumeration:
         return bool((verdicts == OPEN).any())
 
     def _verdicts(self, question: Question, reads: Sequence[str]) -> Verdicts:
-        """On every point, found by the distinct combinations of what is read."""
+        """The question's verdict on every point, decided once for each combination of values that it reads."""
         if not reads or not self._count:
             return np.repeat(question.decide({}, 1), self._count)
         sizes = [len(self._domains[name]) for name in reads]

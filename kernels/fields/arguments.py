@@ -17,11 +17,11 @@ DTYPES = ("float32", "int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Dtypes that a texel's components may have."""
 
 MEMORIES = {"linear": (1,), "pitched": (2,), "array": (1, 2, 3)}
-"""By kind of memory, how many axes of texels there may be."""
+"""The possible numbers of axes of texels, by kind of memory."""
 
 FILTERS = ("point", "linear")
 ADDRESSES = ("wrap", "clamp", "mirror", "border")
-"""In the order of CUfilter_mode and CUaddress_mode."""
+"""The words, in the order of CUfilter_mode and CUaddress_mode."""
 
 WEIGHT_STEP = 2.0**-8
 """Linear filtering weighs neighbours by numbers of 9 bits, 8 of them behind the point (CUDA C++ Programming Guide,
@@ -104,7 +104,7 @@ class Tensor:
         return self.role != "output" and self.read_when(problem)
 
     def dtype_for(self, problem: Problem) -> str:
-        """Its own dtype, or else the problem's."""
+        """The tensor's own dtype, or else the problem's."""
         return self.dtype(problem) if callable(self.dtype) else self.dtype or problem.dtype
 
     def texels(self, problem: Problem) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class Scalar:
     other: Callable[[Problem], float] | None = None
 
     def dtype_for(self, problem: Problem) -> str:
-        """Its own dtype, or else that of the problem's sums."""
+        """The scalar's own dtype, or else that of the problem's sums."""
         return self.dtype or problem.sum_dtype
 
     def number(self, problem: Problem) -> float:

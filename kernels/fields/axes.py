@@ -38,7 +38,7 @@ class OptionalAxis:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of a tensor lie: its shape, and elements from an index of each axis to the next.
+    """The shape of a tensor in memory, and along each axis the elements from one index to the next.
 
     A stride of 0 is an axis along which all share the same elements.
     """
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def dense(cls, shape: tuple[int, ...]) -> Layout:
-        """Row-major, without gaps."""
+        """The row-major layout of that shape, without gaps."""
         return cls(shape, tuple(math.prod(int(n) for n in shape[i + 1 :]) for i in range(len(shape))))
 
     @cached_property
@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def is_of_matrices(self) -> bool:
-        """Whether `as_matrices` can say it: dense, or whole rows, of one matrix or of several."""
+        """Whether `as_matrices` can describe it: it is dense, or whole rows of one matrix or several."""
         return self.is_dense or (len(self.shape) in {2, 3} and self.strides[-1] == 1)
 
     @property
@@ -96,7 +96,7 @@ class Layout:
         return self.view(memory)
 
     def gaps_written(self, memory: NDArray[Any]) -> int:
-        """How many elements between the rows are no longer as `placed` leaves them."""
+        """How many elements between the rows differ from what `placed` left there."""
         if self.is_dense:
             return 0
         in_gap = np.ones(self.elements, bool)

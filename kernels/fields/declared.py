@@ -166,13 +166,13 @@ class DeclaredKernel:
 
     @cached_property
     def variants_from_default(self) -> Sequence[Variant]:
-        """Where an untuned problem begins: the default variant, those declared after it, then backwards before it."""
+        """Variants as an untuned problem tries them: the default, those declared after it, then backwards before it."""
         place = next((i for i, variant in enumerate(self.variants) if variant.name == self.default_variant), 0)
         return [*self.variants[place:], *reversed(self.variants[:place])]
 
     @property
     def compiler_flags(self) -> tuple[str, ...]:
-        """Its flags, and its include folders as such."""
+        """The kernel's own flags, and -I for each of its include folders."""
         return (*self.flags, *(f"-I{folder}" for folder in self.include_folders))
 
     @cached_property

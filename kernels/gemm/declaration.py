@@ -76,21 +76,21 @@ PACKED_B = Option(
 
 
 def launch_naive(c: Values, p: Problem) -> Launch:
-    """A thread an element, all blocks of a matrix along x; y is the batch, or walks through one that is compiled in."""
+    """A launch of a thread an element, blocks of a matrix along x; y is the batch, or walks a compiled-in one."""
     blocks = ceil_div(p.shape["n"], c.BLOCK_X) * ceil_div(p.shape["m"], c.BLOCK_Y)
     most = p.shape["batch"] if p.at_launch else MOST_BLOCKS_Y
     return Launch((blocks, min(p.shape["batch"], most), 1), (c.BLOCK_X, c.BLOCK_Y, 1))
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A square block a square tile, all tiles along x; y is the batch."""
+    """A launch of a square block for each square tile, tiles along x; y is the batch."""
     width = c.TILE_WIDTH
     blocks = ceil_div(p.shape["n"], width) * ceil_div(p.shape["m"], width)
     return Launch((blocks, p.shape["batch"], 1), (width, width, 1))
 
 
 def launch_wpt(c: Values, p: Problem) -> Launch:
-    """A block a tile; tiles and threads along x; y is the batch."""
+    """A launch of a block for each tile, tiles and threads along x; y is the batch."""
     blocks = ceil_div(p.shape["m"], c.TILE_M) * ceil_div(p.shape["n"], c.TILE_N)
     return Launch((blocks, p.shape["batch"], 1), (threads_wpt(c), 1, 1))
 
@@ -101,12 +101,12 @@ def threads_wpt(c: Values) -> int:
 
 
 def shared_bytes_tiled(c: Values, p: Problem) -> int:
-    """One tile of each operand, rows one element longer."""
+    """Bytes of one tile of each operand, with rows one element longer."""
     return 2 * c.TILE_WIDTH * (c.TILE_WIDTH + 1) * p.item_bytes
 
 
 def shared_bytes_wpt(c: Values, p: Problem) -> int:
-    """Two buffers of both operands; an operand that is transposed on the way has rows padded by 16 bytes."""
+    """Bytes of two buffers of both operands; an operand that is transposed on the way has rows padded by 16."""
     padding = VECTOR_BYTES // p.item_bytes
     pitch_a = c.TILE_M + (0 if p.options["trans_a"] else padding)
     pitch_b = c.TILE_N + (padding if p.options["trans_b"] else 0)
@@ -245,7 +245,7 @@ def streams_weights(p: Problem) -> bool:
 
 
 def akin(p: Problem) -> Sequence[RelatedKernel]:
-    """The product of operands as they lie and a layer, whose B is transposed: layouts change little in the order.
+    """The product of operands as they lie, and a layer, whose B is transposed: layouts hardly change the ranking.
 
     TF32 and a packed operand have faster variants of their own.
     """

@@ -32,7 +32,7 @@ def shape_of(matrix: str, p: Problem) -> tuple[int, ...]:
 
 
 def strides_of(matrix: str, p: Problem) -> tuple[int, ...]:
-    """Elements from a row to the next, and from one element to the next; a batch puts those between matrices first."""
+    """Elements from a row to the next, and from an element to the next; for a batch first those between matrices."""
     within = (p.shape[f"ld{matrix}"], 1)
     return (p.shape[f"stride_{matrix}"], *within) if has_batch(p) else within
 
@@ -64,7 +64,7 @@ def takes_rows_or_batch(p: Problem) -> bool:
 
 
 def counters_fit(count: int) -> bool:
-    """Whether so many counters have room at the start of a workspace that all sizes share."""
+    """Whether so many counters fit at the start of a workspace that all sizes share."""
     return 4 * count <= SHARED_COUNTER_BYTES
 
 

@@ -44,7 +44,7 @@ def threads(c: Values) -> int:
 
 
 def steps(c: Values, p: Problem) -> int:
-    """Steps along k of one tile."""
+    """The number of steps along k for one tile."""
     return ceil_div(p.shape["k"], c.TILE_K)
 
 
@@ -54,17 +54,17 @@ def crosses(c: Values) -> bool:
 
 
 def walked(c: Values, p: Problem) -> int:
-    """Steps of one block, where blocks cross from tile to tile."""
+    """The number of steps of one block, where blocks go on from tile to tile."""
     return ceil_div(steps(c, p) * c.SHARE_K, WHOLE_SHARE)
 
 
 def tile_count(c: Values, p: Problem) -> int:
-    """Tiles that cover C, of one matrix of a batch."""
+    """The number of tiles that cover C, for one matrix of a batch."""
     return ceil_div(p.shape["m"], tile_m(c)) * ceil_div(p.shape["n"], tile_n(c))
 
 
 def split_k(c: Values) -> int:
-    """Blocks of each tile, where none crosses to another."""
+    """The number of blocks for each tile, where no block goes on to another tile."""
     return WHOLE_SHARE // c.SHARE_K
 
 
@@ -76,7 +76,7 @@ def parts(c: Values, p: Problem) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Blocks of one matrix: the grid along x."""
+    """The number of blocks for one matrix: the grid along x."""
     if crosses(c):
         return ceil_div(tile_count(c, p) * steps(c, p), walked(c, p))
     return tile_count(c, p) * split_k(c)
@@ -98,7 +98,7 @@ def turned(p: Problem) -> tuple[bool, bool]:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """STAGES tiles of both operands, with gaps where one is turned; with clusters at least a tile of C."""
+    """Bytes of STAGES tiles of both operands, with gaps where one is turned; with clusters at least a tile of C."""
     quad = VECTOR_BYTES // p.item_bytes
     gaps = max(c.TILE_K, BANK_BYTES // p.item_bytes) if c.HELD else c.TILE_K * quad
     elements = c.STAGES * (c.TILE_K * (tile_m(c) + tile_n(c)) + gaps * sum(turned(p)))
@@ -108,12 +108,12 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
+    """Bytes of the number of the block that comes last, padded to where the rest may start; 0 without a workspace."""
     return VECTOR_BYTES if parts(c, p) > 1 else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """A counter for each share of each tile, and that share of every part's sums; as split_tile.cuh lays it out."""
+    """Bytes of a counter for each share of each tile, and of every part's sums, as split_tile.cuh lays them out."""
     if parts(c, p) == 1:
         return 0
     shares = counters(c, p)
@@ -132,12 +132,12 @@ def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def steps_are_countable(c: Values, p: Problem) -> bool:
-    """Whether 32 bits number all steps of all tiles, and those that a block begins behind the last."""
+    """Whether 32 bits can number all steps of all tiles, and those that a block begins after the last."""
     return tile_count(c, p) * steps(c, p) + walked(c, p) < 2**32
 
 
 def copies(c: Values, p: Problem) -> tuple[int, int]:
-    """Copies that a thread starts in a step for both operands, and 16-byte quads that it holds instead."""
+    """The copies that a thread starts a step for both operands, and the 16-byte quads that it holds instead."""
     quad = VECTOR_BYTES // p.item_bytes
     count = held = 0
     for tile, divisor, is_turned in zip((tile_m(c), tile_n(c)), row_divisors(p), turned(p), strict=False):
@@ -154,25 +154,25 @@ def copies(c: Values, p: Problem) -> tuple[int, int]:
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes, by estimate: sums, shares of two k, and what it holds of the next step."""
+    """An estimate of a thread's registers: sums, shares of two k, and what it holds of the next step."""
     numbers = c.WPT_M * c.WPT_N + 2 * (c.WPT_M + c.WPT_N)
     return numbers * p.item_bytes // 4 + 4 * copies(c, p)[1] + OTHER_REGISTERS
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """The blocks of a matrix along x, the batch along y."""
+    """A launch of a matrix's blocks along x, and the batch along y."""
     return Launch((blocks(c, p), p.shape["batch"], 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 
 def holding_is_possible(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether something is turned, and lines divide into quads, where it is to travel through registers by quads."""
+    """Whether an operand is turned and its lines divide into quads, or nothing travels through registers by quads."""
     quad = VECTOR_BYTES // p.item_bytes
     along_k = [divisor for divisor, is_turned in zip(row_divisors(p), turned(p), strict=False) if is_turned]
     return not c.HELD or (bool(along_k) and all(divisor % quad == 0 for divisor in along_k))
 
 
 def block_is_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
-    """At most eight warps: more of them are better off as more blocks, which do not wait for one another."""
+    """Whether a block has at most eight warps: more do better as more blocks, which do not wait for one another."""
     return c.WARPS_M * c.WARPS_N <= 8
 
 
@@ -197,7 +197,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def threads_hold_enough(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether a thread has the sums that fall to it when the device is full, or registers are."""
+    """Whether a thread has the sums that fall to it when the device is full, or as many as registers admit."""
     share = p.shape["batch"] * p.shape["m"] * p.shape["n"] // (d.multiprocessors * RESIDENT_THREADS)
     return min(share, 256 // p.item_bytes // 4 * 4) <= c.WPT_M * c.WPT_N
 
@@ -225,7 +225,7 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def crossing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether blocks that cross tiles all run at once, evenly, each for some steps, and can number all steps."""
+    """Whether blocks that cross tiles run at once, evenly, for some steps each, and can number all steps."""
     if not crosses(c):
         return True
     each = walked(c, p)

@@ -28,7 +28,7 @@ REGISTERS, OTHER_REGISTERS = 65536, 56  # of a multiprocessor; of a thread, besi
 
 
 def rows(p: Problem) -> int:
-    """Rows of A, of MOST_ROWS at most, with the zeros below them: as many as a product has columns."""
+    """Rows of A with zeros below them, MOST_ROWS at most: as many as a product has columns."""
     return next((count for count in (8, 16, 32) if count >= p.shape["m"]), MOST_ROWS)
 
 
@@ -64,7 +64,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
+    """A launch of all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (THREADS, 1, 1), shared_bytes, overlaps=True)
 
@@ -75,7 +75,7 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """A and B by steps."""
+    """Maps of A and B by steps."""
     lines_b = c.TILE_N if p.options["trans_b"] else STEP_K
     return (TensorMap("A", (1, rows(p), STEP_K)), TensorMap("B", (1, lines_b, STEP_K)))
 
@@ -117,12 +117,12 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def neighbours_have_work(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether there are blocks for the places that a multiprocessor has."""
+    """Whether there are enough blocks for the places on each multiprocessor."""
     return c.RESIDENT == 1 or blocks(c, p) > (c.RESIDENT - 1) * d.multiprocessors
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """A short ring: with two blocks for each multiprocessor, or, where blocks are few, with two blocks that share k."""
+    """The start: a short ring, and two blocks for each multiprocessor, or, if blocks are few, two that share k."""
     count = p.shape["batch"] * ceil_div(p.shape["n"], BLOCK_COLUMNS)
     divides = 2 * count <= d.multiprocessors and steps(p) >= 2 * FEWEST_STEPS
     resident, split, depth = (2, 1, 4) if count > d.multiprocessors else (1, 2 if divides else 1, 8)

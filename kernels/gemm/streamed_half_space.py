@@ -22,7 +22,7 @@ def loads_of_rows(p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """Column tiles of all matrices along x, and the warps' sums in shared memory."""
+    """A launch with the column tiles of all matrices along x, and shared memory for the warps' sums."""
     blocks = p.shape["batch"] * ceil_div(p.shape["n"], FRAGMENT_LINES * c.ROWS)
     shared_bytes = 4 * 32 * c.WARPS * c.ROWS * loads_of_rows(p) * 4
     return Launch((blocks, 1, 1), (32 * c.WARPS, 1, 1), shared_bytes, overlaps=True)

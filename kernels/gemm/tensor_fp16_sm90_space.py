@@ -45,7 +45,7 @@ def stage_bytes(c: Values) -> int:
 
 
 def final_bytes(c: Values) -> int:
-    """The sums that a block finishes, in 16 bytes of a thread: of 64 rows each warpgroup has half the columns."""
+    """Bytes of the sums that a block finishes: of tiles with 64 rows, each warpgroup has half the columns."""
     return MULTIPLIERS * ceil_div(c.TILE_N // 8, 2 if c.TILE_M == SMALL_TILE else 1) * 128 * 16
 
 
@@ -67,12 +67,12 @@ def stages(c: Values, p: Problem) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """The ring, what is exchanged and what sums pass through, and what the ring's alignment may take."""
+    """Bytes of the ring and its alignment, of the exchange, and of the buffers that sums pass through."""
     return stages(c, p) * stage_bytes(c) + exchanged_bytes(c) + staged_bytes(c, p) + ALIGNMENT
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage; who is the last to arrive, of each warpgroup, where tiles are shared."""
+    """Bytes of two barriers a stage and, where tiles are shared, of a word a warpgroup for the last block."""
     return ceil_div(16 * stages(c, p) + (4 * MULTIPLIERS if c.SPLIT_K > 1 else 0), 16) * 16
 
 
@@ -132,7 +132,7 @@ class Operand:
 
     @property
     def is_short(self) -> bool:
-        """Whether the first launch packs it at once, from the registers of a block or of a cluster."""
+        """Whether the first launch packs the operand at once, from the registers of a block or of a cluster."""
         if self.is_contiguous:
             return ceil_div(self.steps * STEP_CHUNKS, self.line_threads) <= MOST_CHUNKS_HELD
         width = 4 if self.is_aligned else 1
@@ -188,18 +188,18 @@ def operands(p: Problem) -> tuple[Operand, Operand]:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there is work for."""
+    """A launch of one block for each multiprocessor, or for each piece of work where these are fewer."""
     return Launch((blocks(c, p), 1, 1), (128 * (MULTIPLIERS + 1), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def launch_survey(_c: Values | None, p: Problem) -> Launch:
-    """Blocks for either operand, as whole clusters where some lines are a cluster's; a packed B has been seen."""
+    """A launch that surveys both operands, in whole clusters where some lines are a cluster's; not a packed B."""
     a, b = operands(p)
     return _launch_survey((a,) if p.options["packed_b"] else (a, b))
 
 
 def launch_keep_survey(_c: Values, p: Problem) -> Launch:
-    """The survey of B alone, for packing it ahead."""
+    """A launch that surveys B alone, to pack it ahead."""
     return _launch_survey(operands(p)[1:])
 
 
@@ -210,7 +210,7 @@ def _launch_survey(some: tuple[Operand, ...]) -> Launch:
 
 
 def launch_keep_pack(_c: Values, p: Problem) -> Launch:
-    """A warp eight lines of B and a step; nothing of a B that was packed as it was surveyed."""
+    """A launch of a warp for eight lines of B and a step; of none where the survey packed B already."""
     b = operands(p)[1]
     return Launch((1 if b.is_short else b.pack_blocks, 1, 1), (PACK_THREADS, 1, 1))
 
@@ -262,7 +262,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 def promotes_often_enough(c: Values, p: Problem, _d: Limits) -> bool:
     """Whether the tensor cores add up no more products than the bound admits of what they cut off.
 
-    Of uniform inputs the error is 0.131 PROMOTE_K / sqrt(k) bounds, as measured; 0.75 are let pass.
+    For uniform inputs the error is 0.131 PROMOTE_K / sqrt(k) bounds, as measured; 0.75 are let pass.
     """
     return PROMOTED_SQUARED * p.shape["k"] >= c.PROMOTE_K**2
 
@@ -301,7 +301,7 @@ def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def rows_suit_problem(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether tiles of 64 rows are what it takes: for few rows, or to give more multiprocessors work."""
+    """Whether tiles of 64 rows are needed: for few rows, or to give more multiprocessors work."""
     if p.shape["m"] <= SMALL_TILE:
         return c.TILE_M == SMALL_TILE
     return c.TILE_M != SMALL_TILE or clusters(c, p) <= 2 * d.multiprocessors

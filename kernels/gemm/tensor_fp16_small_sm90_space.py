@@ -35,7 +35,7 @@ def threads(c: Values) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """Each warpgroup has two parts of B for one or two steps, later its sums; beside them lie sums of other blocks."""
+    """Bytes of each warpgroup's two parts of B for one or two steps, later its sums, and of sums from other blocks."""
     lines = SIDE if p.options["trans_b"] else c.TILE_K
     of_group = min(steps(c, p), 2) * 2 * lines * LINE_BYTES
     held = c.SLICES * (of_group if c.SLICES == 1 else max(of_group, SUMS_BYTES))
@@ -43,14 +43,14 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """It starts while the previous launch ends, with so much memory that only RESIDENT blocks fit a multiprocessor."""
+    """A launch that starts as the previous one ends; its memory lets only RESIDENT blocks on a multiprocessor."""
     grid = (ceil_div(p.shape["m"], SIDE) * ceil_div(p.shape["n"], SIDE) * c.SPLIT_K, p.shape["batch"], 1)
     too_large = MULTIPROCESSOR_BYTES // (c.RESIDENT + 1) // 16 * 16 + 16 - RESERVED_BYTES
     return Launch(grid, (threads(c), 1, 1), max(shared_bytes(c, p), too_large), overlaps=True)
 
 
 def supports(p: Problem) -> bool:
-    """FP32 accuracy in float32, with 32 to 512 terms; a batch's matrices must fill more than a quarter of a tile."""
+    """Whether it is float32 at FP32 accuracy with 32 to 512 terms; a batch's matrices fill over a quarter tile."""
     is_fp32 = p.dtype == "float32" and p.options["accuracy"] == "fp32" and not p.options["packed_b"]
     fills = p.shape["batch"] == 1 or max(p.shape["m"], p.shape["n"]) > SIDE // 2
     return is_fp32 and fills and FEWEST_K <= p.shape["k"] <= MOST_K
@@ -82,7 +82,7 @@ def shared_memory_suffices(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """Clusters of two blocks if k has more than one step, and as many warpgroups as there are steps."""
+    """The start: clusters of two blocks if k has more than one step, and as many warpgroups as there are steps."""
     parts = ceil_div(p.shape["k"], SIDE)
     split = min(parts, 2)
     slices = max(count for count in SLICES.values if count * split <= parts)

@@ -39,7 +39,7 @@ def all_tiles(c: Values, p: Problem) -> int:
 
 
 def steps(c: Values, p: Problem) -> int:
-    """Steps along k of one tile."""
+    """The number of steps along k for one tile."""
     return ceil_div(p.shape["k"], c.TILE_K)
 
 
@@ -53,7 +53,7 @@ def shared_tiles(c: Values, p: Problem) -> int:
 
 
 def walked(c: Values, p: Problem) -> int:
-    """Steps of one block along shared tiles."""
+    """The number of steps of one block along shared tiles."""
     return ceil_div(shared_tiles(c, p) * steps(c, p), c.BLOCKS)
 
 
@@ -67,13 +67,13 @@ def parts(c: Values, p: Problem) -> int:
 
 
 def blocks(c: Values, p: Problem) -> int:
-    """Blocks of the grid; of BLOCKS those that have something to do."""
+    """Blocks of the grid: those of BLOCKS that have work."""
     count = all_tiles(c, p)
     return min(c.BLOCKS, count * steps(c, p)) if c.BLOCKS else count * c.SPLIT_K
 
 
 def shared_bytes(c: Values, _p: Problem) -> int:
-    """STAGES tiles of both operands; with clusters at least a tile of sums."""
+    """Bytes of STAGES tiles of both operands; with clusters at least a tile of sums."""
     elements = c.STAGES * c.TILE_K * (tile_m(c) + tile_n(c))
     if c.BY_CLUSTER:
         elements = max(elements, tile_m(c) * tile_n(c))
@@ -81,12 +81,12 @@ def shared_bytes(c: Values, _p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, up to where the rest may start."""
+    """Bytes of the number of the block that comes last, padded to where the rest may start; 0 without a workspace."""
     return 128 if parts(c, p) > 1 else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """A counter for each share of each shared tile, and that share of every part's sums (split_tile.cuh)."""
+    """Bytes of a counter for each share of each shared tile, and of every part's sums (split_tile.cuh)."""
     if parts(c, p) == 1:
         return 0
     shares = shared_tiles(c, p) * cluster(c)
@@ -95,7 +95,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x, those of all matrices of a batch."""
+    """A launch of all blocks along x, those of all matrices of a batch."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 
@@ -105,7 +105,7 @@ def sums(c: Values) -> int:
 
 
 def copied_at_once(matrix: str, line: int, p: Problem) -> int:
-    """Elements of one copy of a matrix ("a" or "b") with so many in a line."""
+    """How many elements one copy of a matrix ("a" or "b") takes, with so many in a line."""
     return 1 if any(extent % PAIR for extent in (line, p.shape[f"ld{matrix}"], p.shape[f"stride_{matrix}"])) else PAIR
 
 
@@ -117,23 +117,23 @@ def copies(c: Values, p: Problem) -> int:
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes at least, by estimate: sums, the terms of one product or two, and what copies need."""
+    """An estimate of the registers a thread needs: sums, the terms of one product or two, and what copies need."""
     terms = (c.WARP_M + c.WARP_N) * c.MMA_K // 32 * (1 + c.AHEAD)
     return 2 * (sums(c) + terms) + copies(c, p) + OTHER_REGISTERS
 
 
 def supports(p: Problem) -> bool:
-    """float64, of whatever shape and layout."""
+    """Whether the problem is float64, with any shape and layout."""
     return p.dtype == "float64"
 
 
 def block_is_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
-    """At most eight warps: more of them are better off as more blocks, which do not wait for one another."""
+    """Whether a block has at most eight warps: more do better as more blocks, which do not wait for one another."""
     return c.WARPS_M * c.WARPS_N <= MOST_WARPS
 
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether sums and terms fit a thread, also where MIN_BLOCKS blocks are asked for, and that asks for something."""
+    """Whether sums and terms fit a thread, also where MIN_BLOCKS asks the compiler for several blocks."""
     admitted = admitted_registers(c, d)
     asks = c.MIN_BLOCKS == 1 or admitted < d.max_registers_per_thread // 8 * 8
     return asks and registers(c, p) <= admitted
@@ -149,7 +149,7 @@ def tile_suits_problem(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def threads_hold_enough(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether a thread has the sums that fall to it when the device is full, or some."""
+    """Whether a thread has the sums that fall to it when the device is full, or enough of them."""
     share = p.shape["m"] * p.shape["n"] * p.shape["batch"] // (d.multiprocessors * RESIDENT_THREADS)
     return min(share, MOST_NEEDED_SUMS) <= sums(c)
 
@@ -184,12 +184,12 @@ def split_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def sharing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
-    """`blocks_share_well`, with what a block of this variant takes."""
+    """Whether `blocks_share_well` holds with the memory and registers of this variant's blocks."""
     return blocks_share_well(c, p, d, shared_bytes(c, p), registers(c, p))
 
 
 def blocks_share_well(c: Values, p: Problem, d: Limits, ring_bytes: int, thread_registers: int) -> bool:
-    """Whether BLOCKS are one or two for each multiprocessor, all at once, and can number the steps that they share.
+    """Whether BLOCKS are one or two a multiprocessor, run at once, and can number the steps that they share.
 
     Also whether they have several tiles each, so that copies of the next run ahead while one is finished, or too few.
     """
@@ -210,7 +210,7 @@ def blocks_share_well(c: Values, p: Problem, d: Limits, ring_bytes: int, thread_
 
 
 def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether blocks keep to one tile, since how BLOCKS share all tiles is compiled in, and counters have room."""
+    """Whether blocks keep to one tile, since sharing all tiles is compiled in, and counters have room."""
     return c.BLOCKS == 0 and (parts(c, p) == 1 or counters_fit(shared_tiles(c, p) * cluster(c)))
 
 

@@ -51,7 +51,7 @@ def lies_along_k(p: Problem, x: str) -> bool:
 
 
 def launch_pack(_c: Values | None, p: Problem) -> Launch:
-    """Blocks for both operands, with one thread for a chunk."""
+    """A launch of blocks for both operands, with one thread for each chunk."""
     count = sum(ceil_div(packed_chunks(p, x), PACK_THREADS) for x in "ab")
     return Launch((count, 1, 1), (PACK_THREADS, 1, 1), overlaps=True)
 
@@ -62,18 +62,18 @@ def packed_bytes(p: Problem) -> int:
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """Both packed operands, and after them the sums of blocks that share a tile."""
+    """Bytes of both packed operands, and after them of the sums of blocks that share a tile."""
     return packed_bytes(p) + mapped.workspace_bytes(c, p)
 
 
 def staging_bytes(c: Values, p: Problem) -> int:
-    """Buffers of the warps for storing C: three pieces of their rows if rows have three pieces, otherwise two."""
+    """Bytes of the warps' buffers for storing C: three pieces of rows if rows have three pieces, else two."""
     held = 3 if ceil_div(c.TILE_N * mapped.out_bytes(p), LINE_BYTES) == 3 else 2
     return 0 if c.SPLIT_K > 1 else 4 * c.MULTIPLIERS * held * mapped.PIECE_ROWS * LINE_BYTES
 
 
 def stages(c: Values, p: Problem) -> int:
-    """Buffers of a step in shared memory."""
+    """The number of buffers for a step in shared memory."""
     return mapped.stages_beside(staging_bytes(c, p), c, mapped.MOST_STAGES)
 
 
@@ -84,7 +84,7 @@ def launch(c: Values, p: Problem) -> Launch:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Barriers, and a word for clusters that add up in the workspace."""
+    """Bytes of barriers, and of a word for clusters that add up in the workspace."""
     return mapped.barrier_bytes(stages(c, p), c)
 
 

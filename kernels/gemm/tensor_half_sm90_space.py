@@ -80,17 +80,17 @@ def stages_beside(staging: int, c: Values, most: int) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """The ring, what is on its way to memory, and what alignment may take."""
+    """Bytes of the ring, of results on their way to memory, and of alignment."""
     return stages(c, p) * stage_bytes(c) + staging_bytes(c) + ALIGNMENT
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Barriers, and a word for clusters that add up in the workspace."""
+    """Bytes of barriers, and of a word for clusters that add up in the workspace."""
     return barrier_bytes(stages(c, p), c)
 
 
 def barrier_bytes(count: int, c: Values) -> int:
-    """Two barriers for each of `count` stages; a word to find the last block, if clusters add up in the workspace."""
+    """Bytes of two barriers for each of `count` stages, and of a word if clusters add up in the workspace."""
     return ceil_div(16 * count + (4 if cluster_k(c) < c.SPLIT_K else 0), 16) * 16
 
 
@@ -110,12 +110,12 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
+    """A launch of all blocks along x."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """A counter for each share of each tile, and that share of every cluster's sums (common/split_tile.cuh)."""
+    """Bytes of a counter for each share of each tile, and of every cluster's sums (common/split_tile.cuh)."""
     inside = cluster_k(c)
     if inside == c.SPLIT_K:
         return 0
@@ -137,7 +137,7 @@ def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """A and B by steps, of which each block of a cluster loads a share; C by what a warp stores."""
+    """Maps of A and B, whose steps the blocks of a cluster load in shares, and of C, which a warp stores by pieces."""
     lines_a = (STEP_K if p.options["trans_a"] else c.TILE_M) // c.CLUSTER_N
     lines_b = (c.TILE_N if p.options["trans_b"] else STEP_K) // c.CLUSTER_M
     return (

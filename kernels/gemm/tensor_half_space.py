@@ -46,13 +46,13 @@ MOST_COPIES = 64  # of one thread in a step: each is code twice over
 
 
 def shared_bytes(c: Values, _p: Problem) -> int:
-    """STAGES tiles of both operands; with clusters at least a tile of sums."""
+    """Bytes of STAGES tiles of both operands; with clusters at least a tile of sums."""
     ring = c.STAGES * c.TILE_K * (tile_m(c) + tile_n(c)) * HALF_BYTES
     return max(ring, tile_m(c) * tile_n(c) * SUM_BYTES) if c.BY_CLUSTER else ring
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """A counter for each share of each shared tile, and that share of every part's sums (split_tile.cuh)."""
+    """Bytes of a counter for each share of each shared tile, and of every part's sums (split_tile.cuh)."""
     if parts(c, p) == 1:
         return 0
     shares = shared_tiles(c, p) * cluster(c)
@@ -61,18 +61,18 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x, those of all matrices of a batch."""
+    """A launch of all blocks along x, those of all matrices of a batch."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
 
 def copied_at_once(matrix: str, line: int, p: Problem) -> int:
-    """Elements of one copy of a matrix ("a" or "b") with so many in a line."""
+    """How many elements one copy of a matrix ("a" or "b") takes, with so many in a line."""
     stride = p.shape[f"stride_{matrix}"] if p.shape["batch"] > 1 else 0
     return math.gcd(line, p.shape[f"ld{matrix}"], stride, CHUNK)
 
 
 def lines(p: Problem) -> tuple[tuple[str, int], tuple[str, int]]:
-    """Either matrix, with the elements of a line of it as it is stored."""
+    """Each matrix with the elements in a line of it as it is stored."""
     line_a, line_b = p.shape["m" if p.options["trans_a"] else "k"], p.shape["k" if p.options["trans_b"] else "n"]
     return ("a", line_a), ("b", line_b)
 
@@ -85,19 +85,19 @@ def copies(c: Values, p: Problem) -> int:
 
 
 def registers(c: Values, p: Problem) -> int:
-    """What a thread takes at least, by estimate: sums, the terms of one product or two, and what copies need."""
+    """An estimate of the registers a thread needs: sums, the terms of one product or two, and what copies need."""
     terms = (c.WARP_M + c.WARP_N) // 4 * (1 + c.AHEAD)
     is_by_element = any(copied_at_once(matrix, line, p) == 1 for matrix, line in lines(p))
     return sums(c) + terms + copies(c, p) * (2 if is_by_element else 1) + OTHER_REGISTERS
 
 
 def supports(p: Problem) -> bool:
-    """A type of 16 bits, of whatever shape and layout."""
+    """Whether the dtype has 16 bits; any shape and layout will do."""
     return p.dtype in HALF
 
 
 def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether sums and terms fit a thread, also where MIN_BLOCKS blocks are asked for, and that asks for something."""
+    """Whether sums and terms fit a thread, also where MIN_BLOCKS asks the compiler for several blocks."""
     admitted = admitted_registers(c, d)
     asks = c.MIN_BLOCKS == 1 or admitted < d.max_registers_per_thread // 8 * 8
     return asks and registers(c, p) <= admitted
@@ -118,7 +118,7 @@ def copies_are_few(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def sharing_is_of_use(c: Values, p: Problem, d: Limits) -> bool:
-    """`blocks_share_well`, with what a block of this variant takes."""
+    """Whether `blocks_share_well` holds with the memory and registers of this variant's blocks."""
     return blocks_share_well(c, p, d, shared_bytes(c, p), registers(c, p))
 
 

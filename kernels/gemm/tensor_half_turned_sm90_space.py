@@ -48,7 +48,7 @@ NEAR = 1.25  # of the least time by estimate, what is worth a trial
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """A step of both operands; a transposed A comes in boxes of 64 rows."""
+    """Bytes of a step of both operands; a transposed A comes in boxes of 64 rows."""
     rows = ceil_div(c.TILE_M, BLOCK_N) * BLOCK_N if p.options["trans_a"] else c.TILE_M
     return (rows + c.TILE_N) * LINE_BYTES
 
@@ -61,7 +61,7 @@ def staging_bytes(c: Values, p: Problem) -> int:
 
 
 def least_staging_bytes(c: Values, p: Problem) -> int:
-    """Two buffers of one piece for each warpgroup."""
+    """Bytes of two buffers of one piece for each warpgroup."""
     return c.MULTIPLIERS * 2 * PIECE_M * BLOCK_N * out_bytes(p)
 
 
@@ -95,13 +95,13 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """All blocks along x."""
+    """A launch of all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + staging_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=True)
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Two barriers a stage, and a word that says who is last."""
+    """Bytes of two barriers a stage, and of a word that tells the last block."""
     return 16 * stages(c, p) + (16 if c.SPLIT_FAR > 1 else 0)
 
 
@@ -111,7 +111,7 @@ def counters(c: Values, p: Problem) -> int:
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """Counters, and the sums of every block that has a part of a tile."""
+    """Bytes of counters, and of the sums of every block that has a part of a tile."""
     if c.SPLIT_FAR == 1:
         return 0
     sums = counters(c, p) * c.SPLIT_FAR * c.TILE_M * c.TILE_N // 4 * QUAD_BYTES
@@ -124,7 +124,7 @@ def is_sound_at_launch(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """A and B by steps; C by what is stored together."""
+    """Maps of A and B by steps, and of C by the piece that is stored at once."""
     lines_a = STEP_K if p.options["trans_a"] else c.TILE_M
     lines_b = c.TILE_N if p.options["trans_b"] else STEP_K
     rows = PIECE_M if c.TILE_M % PIECE_M == 0 and c.SPLIT_K == 1 else GRAIN_M
@@ -152,7 +152,7 @@ def stages_suffice(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def rows_are_shared_out(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no smaller tile covers the rows with as many; few rows are worth small tiles."""
+    """Whether no smaller tile covers the rows with as many tiles; few rows are worth small tiles."""
     m = p.shape["m"]
     if c.TILE_M < SMALL_M and m > FEW_ROWS:
         return False
@@ -193,7 +193,7 @@ def group_matters(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def is_near_fastest(c: Values, p: Problem, d: Limits, widths: Widths = WIDTHS) -> bool:
-    """Whether by estimate it takes little longer than the fastest: estimates are that good."""
+    """Whether the estimate is little above the fastest configuration's: estimates are that good."""
     return cycles(c, p, d) <= NEAR * fastest(p, d, widths)[0]
 
 

@@ -1,4 +1,4 @@
-"""How long gemm's variant `tensor_half_turned_sm90` takes by estimate: where a search begins, and where it ends."""
+"""The estimated time of gemm's variant `tensor_half_turned_sm90`, by which a search begins and ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MULTIPROCESSORS_TAKEN = ((2, 1.0), (3, 0.887), (4, 0.91), (6, 0.773), (MOST_IN_C
 
 
 def at_once(blocks_of_cluster: int, d: Limits) -> int:
-    """Multiprocessors that clusters of so many blocks take at once: some are left over beside large ones."""
+    """How many multiprocessors clusters of so many blocks take at once: large clusters leave some over."""
     share = next((share for size, share in MULTIPROCESSORS_TAKEN if blocks_of_cluster <= size), 1.0)
     return max(int(d.multiprocessors * share) // blocks_of_cluster, 1) * blocks_of_cluster
 
@@ -53,7 +53,7 @@ class Tiling(NamedTuple):
 
 
 def cycles(c: Values | Tiling, p: Problem, d: Limits) -> float:
-    """How long the product takes by estimate: turns of tiles, whose steps take the longer of products and loads."""
+    """The estimated cycles of the product: turns of tiles, whose steps take the longer of products and loads."""
     m, n, k, batch = (p.shape[axis] for axis in ("m", "n", "k", "batch"))
     split, of_cluster = c.SPLIT_K * c.SPLIT_FAR, c.CLUSTER_M * c.CLUSTER_N * c.SPLIT_K
     clusters = batch * ceil_div(m, c.TILE_M * c.CLUSTER_M) * ceil_div(n, c.TILE_N * c.CLUSTER_N)
@@ -71,7 +71,7 @@ def cycles(c: Values | Tiling, p: Problem, d: Limits) -> float:
 
 
 def beside(first: float, second: float) -> float:
-    """How long two things take at once: the longer one, and what they hold each other up."""
+    """How long two things take at once: the longer one, and the time that they delay each other."""
     return max(first, second) + HELD_UP * min(first, second)
 
 

@@ -54,7 +54,7 @@ def tile_n(c: Values) -> int:
 
 
 def slices(c: Values) -> int:
-    """Groups of warps, each of which has the whole tile and shares the terms of a step with the others."""
+    """The groups of warps that each have the whole tile and share a step's terms."""
     return c.get("SLICES", 1)
 
 
@@ -84,13 +84,13 @@ def pushes(c: Values) -> bool:
 
 
 def pushed_quads(c: Values) -> int:
-    """Room for the quads of sums that come to a block of a cluster."""
+    """Room for the quads of sums that a block of a cluster receives."""
     shares = cluster(c) * slices(c)
     return ceil_div(c.WARP_M * c.WARP_N // 128, shares) * shares * threads(c)
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """STAGES tiles of both operands, or as many as there are steps; with clusters or slices at least their sums."""
+    """Bytes of STAGES tiles of both operands, fewer for few steps; with clusters or slices at least their sums."""
     steps = ceil_div(ceil_div(p.shape["k"], c.TILE_K), c.SPLIT_K)
     elements = min(c.STAGES, steps) * c.TILE_K * (tile_m(c) + tile_n(c))
     if c.BY_CLUSTER or slices(c) > 1:
@@ -101,12 +101,12 @@ def shared_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, _p: Problem) -> int:
-    """Who is the last to arrive, where the workspace is used, and a barrier of sums, up to where the rest may start."""
+    """Bytes of the last block's number and of a barrier of sums, padded to where the rest may start; 0 without them."""
     return 128 if cluster(c) < c.SPLIT_K or pushes(c) else 0
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """A counter for each share of each tile, and that share of every cluster's sums; as split_tile.cuh lays it out."""
+    """Bytes of a counter for each share of each tile, and of every cluster's sums, as split_tile.cuh lays them out."""
     if cluster(c) == c.SPLIT_K:
         return 0
     shares = blocks(c, p) // c.SPLIT_K * cluster(c)
@@ -115,7 +115,7 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """SPLIT_K blocks a tile, all along x; matrices of the batch along y."""
+    """A launch of SPLIT_K blocks a tile along x; matrices of the batch along y."""
     grid = (blocks_a_matrix(c, p), p.shape["batch"], 1)
     return Launch(grid, (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
@@ -132,7 +132,7 @@ def copies(c: Values, p: Problem) -> int:
 
 
 def copy_width(matrix: str, p: Problem) -> int:
-    """Elements of a copy of A ("a") or B ("b"): rows divide into them, and begin at multiples of as many."""
+    """Elements of a copy of A ("a") or B ("b"): rows are made of whole copies, and begin at multiples of them."""
     stride = p.shape[f"stride_{matrix}"] if p.shape["batch"] > 1 else 0
     return math.gcd(stored_rows(matrix, p.shape, p.options)[1], p.shape[f"ld{matrix}"], stride, QUAD)
 
@@ -143,12 +143,12 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 
 def supports(p: Problem) -> bool:
-    """float32, not on CUDA cores only, and enough terms for the bound."""
+    """Whether it is float32, not limited to CUDA cores, with enough terms for the bound."""
     return p.dtype == "float32" and p.options["accuracy"] != "fp32-fma" and p.shape["k"] >= FEWEST_TERMS
 
 
 def is_tf32(p: Problem) -> bool:
-    """float32 whose caller admits TF32."""
+    """Whether it is float32, and the caller admits TF32."""
     return p.dtype == "float32" and p.options["accuracy"] == "tf32"
 
 
@@ -158,7 +158,7 @@ def admitted_registers(c: Values, d: Limits) -> int:
 
 
 def registers_suffice(c: Values, _p: Problem, d: Limits) -> bool:
-    """Whether a warp's tile is done with the registers that MIN_BLOCKS leaves, and that asks for something.
+    """Whether a warp's tile fits the registers that MIN_BLOCKS leaves, and MIN_BLOCKS limits the compiler.
 
     Where k is split there are few blocks, and saving registers for more pays for small ones only (H200).
     """

@@ -27,7 +27,7 @@ FULL = 7 / 8  # of the multiprocessors: 112 blocks in clusters of 4 or 8 run at 
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """It begins while the launch before ends, on multiprocessors that have room for RESIDENT blocks and no more.
+    """A launch that begins while the one before ends, on multiprocessors with room for exactly RESIDENT blocks.
 
     Otherwise blocks that begin early crowd on those that are free first.
     """
@@ -51,7 +51,7 @@ def as_many_find_room(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def warps_are_of_use(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether they keep a multiprocessor's schedulers busy, and there are registers for those of a block."""
+    """Whether the warps keep a multiprocessor's schedulers busy, and registers suffice for a block."""
     enough = c.RESIDENT * mma.threads(c) >= FEWEST_THREADS and mma.threads(c) <= MOST_THREADS
     return enough and c.WARP_M * c.WARP_N <= MOST_SUMS
 
@@ -105,7 +105,7 @@ def _warps(tile_m: int, tile_n: int) -> tuple[int, int, int]:
 
 
 def _estimates(p: Problem, d: Limits) -> Iterator[tuple[float, int, int, int]]:
-    """Cycles, the tile and the split of each way."""
+    """Estimated cycles, tile and split for each candidate."""
     m, n, k = (p.shape[axis] for axis in "mnk")
     for tile_m, tile_n, split in product(START_TILES, START_TILES, SPLIT_K.values):
         blocks = ceil_div(m, tile_m) * ceil_div(n, tile_n) * split * p.shape["batch"]

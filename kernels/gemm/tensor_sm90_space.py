@@ -58,7 +58,7 @@ def threads(c: Values) -> int:
 
 @dataclass(frozen=True)
 class InMemory:
-    """How it lies in memory (wgmma/stage.cuh): contiguous along k; in rows of whole 16 bytes, or between them."""
+    """How an operand lies (wgmma/stage.cuh): contiguous along k or not; in rows of whole 16 bytes or not."""
 
     along_k: bool
     is_whole: bool
@@ -75,7 +75,7 @@ def in_memory(p: Problem, operand: str) -> InMemory:
 
 
 def tensor_maps(c: Values, _p: Problem) -> tuple[TensorMap, ...]:
-    """The operand in shared memory by steps, of which each block of a cluster loads a share of the lines."""
+    """The map of the operand in shared memory: a block of a cluster loads its share of a step's lines at once."""
     return (TensorMap("A" if c.SHARED_A else "B", (1, c.TILE_S // cluster(c), STEP_K)),)
 
 
@@ -91,14 +91,14 @@ def lines_can_be_sent(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def in_order_bytes(tile: int, memory: InMemory) -> int:
-    """A step of an operand as it lies in memory."""
+    """Bytes of a step of an operand as it lies in memory."""
     if not memory.along_k:
         return 4 * STEP_K * (tile + PADDING)
     return tile * (SHIFTED_LINE_BYTES if memory.is_shifted else LINE_BYTES)
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """A step of both operands; of one the low parts too, and it once more where that is moved (staged_convert.cuh)."""
+    """Bytes of a step of both operands, the low parts of one, and a copy of it if moved (staged_convert.cuh)."""
     shared = c.TILE_S * LINE_BYTES
     low = shared if c.PRODUCTS == 3 else 0
     coarse = shared // 2 if c.SMALL_BF16 == 1 else 0
@@ -109,12 +109,12 @@ def stage_bytes(c: Values, p: Problem) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """The ring, and what its alignment may take."""
+    """Bytes of the ring, and of its alignment."""
     return c.STAGES * stage_bytes(c, p) + ALIGNMENT
 
 
 def marks_bytes(c: Values, p: Problem) -> int:
-    """With three products two words, and twice two bits for each tile of a block's round (wgmma/marks.cuh)."""
+    """Bytes of marks (wgmma/marks.cuh): two words, and twice two bits a tile of a block's round; 0 with one product."""
     if c.PRODUCTS == 1:
         return 0
     most = (
@@ -126,13 +126,13 @@ def marks_bytes(c: Values, p: Problem) -> int:
 
 
 def static_shared_bytes(c: Values, p: Problem) -> int:
-    """Three barriers a stage and two more; who is the last to arrive, of each warpgroup, where k is split; marks."""
+    """Bytes of three barriers a stage and two more, a word a warpgroup where k is split, and marks."""
     last = 8 if c.SPLIT_K > 1 else 0
     return ceil_div(8 * (3 * c.STAGES + 2) + last + marks_bytes(c, p), 16) * 16
 
 
 def workspace_bytes(c: Values, p: Problem) -> int:
-    """Where k is split, a counter for each tile and warpgroup, and room for the sums of two tiles for each block."""
+    """Bytes of a counter for each tile and warpgroup, and of two tiles' sums for each block; 0 where k is not split."""
     if c.SPLIT_K == 1:
         return 0
     counters = all_tiles(c, p) * c.CONSUMERS
@@ -140,12 +140,12 @@ def workspace_bytes(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """As many blocks as multiprocessors, or as there is work for."""
+    """A launch of one block for each multiprocessor, or for each piece of work where these are fewer."""
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes(c, p))
 
 
 def registers_suffice(c: Values, _p: Problem, _d: Limits) -> bool:
-    """Whether a thread holds its sums and, with three products, those of the step at work."""
+    """Whether a thread can hold its sums and, with three products, those of the present step."""
     return (c.BLOCKS_R + (1 if c.PRODUCTS == 3 else 0)) * c.TILE_S // 2 <= MOST_SUMS
 
 
@@ -155,7 +155,7 @@ def k_covers_error(p: Problem, small_bf16: int) -> bool:
 
 
 def error_stays_within_bound(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether sqrt(k) covers the error of a single product, as where one product is all that counts of a sum."""
+    """Whether sqrt(k) covers the error of a single product, which may be all that a sum consists of."""
     return k_covers_error(p, c.SMALL_BF16)
 
 
@@ -193,7 +193,7 @@ def split_is_of_use(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def ring_is_deepest(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether no further stage fits: a block has the multiprocessor for itself, and more are never slower."""
+    """Whether no further stage fits: a block has the multiprocessor to itself, and more stages are never slower."""
     deeper = next((stages for stages in STAGES.values if stages > c.STAGES), None)
     return deeper is None or not ring_fits(Values({**c, "STAGES": deeper}), p, d)
 
@@ -204,7 +204,7 @@ def ring_fits(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """An operand of few lines as a whole in shared memory; where tiles are few, smaller ones, with k split.
+    """The start: an operand of few lines whole in shared memory; with few tiles, smaller ones and k split.
 
     This is the fastest of 46, 67 and 38 configurations for 64, 128 and 32 rows, n and k being 4096 (H100).
     """
@@ -272,7 +272,7 @@ def fp32_is_supported(p: Problem) -> bool:
 
 
 def tf32_is_supported(p: Problem) -> bool:
-    """Whether TF32 is asked for, of a problem for which a configuration is left by the constraints on k and tiles."""
+    """Whether TF32 is asked for, and the constraints on k and tiles leave a configuration for the problem."""
     fills_a_tile = 2 * max(p.shape["m"], p.shape["n"]) > min(TILES_S[1])
     return p.dtype == "float32" and p.options["accuracy"] == "tf32" and k_covers_error(p, 0) and fills_a_tile
 
@@ -301,7 +301,7 @@ TENSOR1XTF32_SM90 = replace(
 
 
 def multicast_is_supported(p: Problem) -> bool:
-    """Whether TF32 is asked for, of a problem with two of the smallest tiles beside lines that can be sent."""
+    """Whether TF32 is asked for, and the problem has two of the smallest tiles beside lines that can be sent."""
     beside = {"a": "n", "b": "m"}
     return tf32_is_supported(p) and any(can_be_sent(p, x) and p.shape[axis] > 64 for x, axis in beside.items())
 

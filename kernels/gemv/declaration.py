@@ -15,32 +15,32 @@ from tilewright.kernels.variant import always, rows_at_launch
 
 
 def rows_to_blocks(p: Problem, rows_per_block: int, threads: int) -> Launch:
-    """One axis of blocks over the rows."""
+    """A launch of blocks along x over the rows."""
     return Launch((-(-p.shape["m"] // rows_per_block), 1, 1), (threads, 1, 1))
 
 
 def launch_naive(c: Values, p: Problem) -> Launch:
-    """One thread for each row."""
+    """A launch of one thread for each row."""
     return rows_to_blocks(p, c.BLOCK, c.BLOCK)
 
 
 def launch_warp(c: Values, p: Problem) -> Launch:
-    """A warp takes ROWS_PER_WARP rows."""
+    """A launch of one warp for ROWS_PER_WARP rows."""
     return rows_to_blocks(p, c.WARPS * c.ROWS_PER_WARP, 32 * c.WARPS)
 
 
 def launch_block(c: Values, p: Problem) -> Launch:
-    """One block for each row."""
+    """A launch of one block for each row."""
     return rows_to_blocks(p, 1, c.BLOCK)
 
 
 def launch_vectorized(c: Values, p: Problem) -> Launch:
-    """WARPS_PER_ROW warps a row, ROWS_PER_BLOCK rows a block."""
+    """A launch of WARPS_PER_ROW warps for each row, ROWS_PER_BLOCK rows a block."""
     return rows_to_blocks(p, c.ROWS_PER_BLOCK, 32 * c.WARPS_PER_ROW * c.ROWS_PER_BLOCK)
 
 
 def rows_exist(rows_per_block: int, p: Problem) -> bool:
-    """Whether no block of half as many rows would cover them all."""
+    """Whether half as many rows a block would not cover them all."""
     return rows_per_block == 1 or rows_per_block // 2 < p.shape["m"]
 
 

@@ -25,7 +25,7 @@ def rows_lie_apart(p: Problem) -> bool:
 
 
 def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
-    """A counter for each group of SPLIT blocks, and each block's sums of so many outputs; as split.cuh lays it out."""
+    """Bytes of a counter for each group of SPLIT blocks, and of each block's sums of so many outputs (split.cuh)."""
     if c.SPLIT == 1:
         return 0
     counters = SHARED_COUNTER_BYTES if p.at_launch else ceil_div(4 * groups, 16) * 16
@@ -33,14 +33,14 @@ def workspace_bytes(c: Values, p: Problem, groups: int, outputs: int) -> int:
 
 
 def with_arrival(sums: int, c: Values, p: Problem) -> int:
-    """Bytes of so many sums, and of what tells a block that it is the last, a word that is padded beside them."""
+    """Bytes of so many sums, and of the padded word that tells a block that it is the last."""
     if c.SPLIT == 1:
         return sums * p.sum_bytes
     return (sums + 1) * p.sum_bytes if sums else 4
 
 
 def split_is_of_use(blocks: int, c: Values, d: Limits) -> bool:
-    """Whether half as many blocks would leave a multiprocessor less than it can use."""
+    """Whether half as many blocks would leave a multiprocessor idle places."""
     return c.SPLIT == 1 or blocks // 2 < BLOCKS_PER_MULTIPROCESSOR * d.multiprocessors
 
 
@@ -54,12 +54,12 @@ def registers_suffice(numbers: int, threads: int, p: Problem, d: Limits) -> bool
 
 
 def teams(c: Values) -> int:
-    """Teams of a block; one where not even that fits, which `team_fits` sees to."""
+    """The number of teams of a block; 1 where not even one fits, which `team_fits` refuses."""
     return max(1, c.BLOCK // c.THREADS_PER_ROW)
 
 
 def stride(c: Values, p: Problem) -> int:
-    """From a row of a team to its next: rows that start at the same place within a vector, and no other team's."""
+    """Rows from one of a team's to its next, which starts at the same place within a vector and is no other team's."""
     aligned = min(c.VECTOR_WIDTH, LOAD_BYTES // p.item_bytes)
     period = aligned // math.gcd(p.shape["n"], aligned)
     return max(teams(c), period) if c.ROWS > 1 else teams(c)
@@ -71,18 +71,18 @@ def row_blocks(c: Values, p: Problem) -> int:
 
 
 def launch_split(c: Values, p: Problem) -> Launch:
-    """SPLIT blocks for each that rows take."""
+    """A launch of SPLIT blocks for each group of rows."""
     return Launch((row_blocks(c, p) * c.SPLIT, 1, 1), (c.BLOCK, 1, 1))
 
 
 def split_shared_bytes(c: Values, p: Problem) -> int:
-    """A sum for each warp and row where a team has several warps; who is last."""
+    """Bytes of a sum for each warp and row where a team has several warps, and of the last block's word."""
     sums = c.ROWS * c.BLOCK // WARP if c.THREADS_PER_ROW > WARP else 0
     return with_arrival(sums, c, p)
 
 
 def split_workspace_bytes(c: Values, p: Problem) -> int:
-    """For the rows of every block."""
+    """Bytes of the workspace for the rows of every block; 0 where SPLIT is 1."""
     return workspace_bytes(c, p, row_blocks(c, p), c.ROWS) if c.SPLIT > 1 else 0
 
 
@@ -92,14 +92,14 @@ def team_fits(c: Values, _p: Problem, _d: Limits) -> bool:
 
 
 def split_vector_suits(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whole loads of 16 bytes, or single elements where rows are short or most do not start at a vector."""
+    """Whether loads are whole 16 bytes, or single elements for rows that are short or mostly start inside one."""
     if c.VECTOR_WIDTH * p.item_bytes == LOAD_BYTES:
         return p.shape["n"] >= c.VECTOR_WIDTH
     return c.VECTOR_WIDTH == 1 and (p.shape["n"] * p.item_bytes % LOAD_BYTES != 0 or p.shape["n"] < 4 * WARP)
 
 
 def split_registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
-    """Loaded vectors of every row and of x, sums and edges."""
+    """Whether a thread can hold loaded vectors of every row and of x, sums and edges."""
     return registers_suffice(
         (c.ROWS + 1) * c.UNROLL * c.VECTOR_WIDTH + 2 * c.ROWS * p.sum_bytes // p.item_bytes, c.BLOCK, p, d
     )
@@ -117,7 +117,7 @@ def team_reads_lines(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def rows_last(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether every row of the first team exists, and no block of half as many teams would do, or none is smaller."""
+    """Whether every row of the first team exists, and half as many teams would not do, or none is smaller."""
     m = p.shape["m"]
     return (c.ROWS - 1) * stride(c, p) < m and (teams(c) == 1 or teams(c) < 2 * m or c.BLOCK == SMALLEST_SPLIT_BLOCK)
 
@@ -179,29 +179,29 @@ def column_blocks(c: Values, p: Problem) -> int:
 
 
 def launch_columns(c: Values, p: Problem) -> Launch:
-    """SPLIT blocks for each that the outputs take."""
+    """A launch of SPLIT blocks for each group of outputs."""
     return Launch((column_blocks(c, p) * c.SPLIT, 1, 1), (columns_threads(c), 1, 1))
 
 
 def columns_shared_bytes(c: Values, p: Problem) -> int:
-    """The sums of the slices that shuffles leave; who is last."""
+    """Bytes of the sums of slices that shuffles leave, and of the last block's word."""
     sums = max(1, c.SLICES * min(c.COLUMN_THREADS, WARP) // WARP) * c.COLUMN_THREADS * c.VECTOR_WIDTH
     return with_arrival(sums, c, p)
 
 
 def columns_workspace_bytes(c: Values, p: Problem) -> int:
-    """For the outputs of every block."""
+    """Bytes of the workspace for the outputs of every block; 0 where SPLIT is 1."""
     return workspace_bytes(c, p, column_blocks(c, p), c.COLUMN_THREADS * c.VECTOR_WIDTH)
 
 
 def columns_vector_suits(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whole loads of 16 bytes where rows divide into them or the launch says whether they do, else single elements."""
+    """Whether loads are whole 16 bytes where rows divide into them or the launch tells, else single elements."""
     aligned = p.at_launch or p.shape["m"] * p.item_bytes % LOAD_BYTES == 0
     return (LOAD_BYTES // p.item_bytes if aligned else 1) == c.VECTOR_WIDTH
 
 
 def columns_in_flight(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether a thread's loads stay within what is of use, and registers suffice."""
+    """Whether a thread has few enough loads in flight to gain from each, and registers for them."""
     numbers = (c.VECTOR_WIDTH + 1) * c.UNROLL + c.VECTOR_WIDTH * p.sum_bytes // p.item_bytes
     return c.UNROLL * c.VECTOR_WIDTH * p.item_bytes <= MAX_BYTES_IN_FLIGHT and registers_suffice(
         numbers, columns_threads(c), p, d

@@ -62,7 +62,7 @@ STRIDED_IS = {"VECTOR_WIDTH": 1, "MIN_BLOCKS": 1}  # what `wpt_strided` fixes of
 
 
 def akin(p: Problem) -> Sequence[RelatedKernel]:
-    """The layer without an activation and the gemm inside: what is done with sums is a small part of either."""
+    """The layer without an activation, and the gemm inside: the work on sums is a small part of either."""
     products = () if p.options["packed_b"] else gemm.akin(product(p))
     return (RelatedKernel("linear"), *products) if products else ()
 

@@ -25,7 +25,7 @@ _CHUNK = 1 << 15
 """Numbers that a thread computes at a time, so few that they stay in a core's cache."""
 
 _LEAST, _MOST, _PLACES = -6, 28, 4096
-"""Where the complementary error function is tabulated: from, to, and how often between two whole numbers."""
+"""The table of the complementary error function: its first and last place, and places a whole number."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def linear_reference(problem: Problem, arrays: Arrays, _scalars: Mapping[str, fl
 
 @np.errstate(invalid="ignore")  # what has an infinity or NaN in it is as IEEE 754 has it
 def activated(problem: Problem, arrays: Arrays, z: Numbers, magnitude: Numbers) -> Reference:
-    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. Of `arrays` it looks at b."""
+    """The reference from X Wᵀ and |X| |W|ᵀ, both of which it overwrites. It reads only b of `arrays`."""
     return activated_sums(problem, arrays["b"].astype(np.float64), z, magnitude, terms(problem))
 
 
@@ -77,7 +77,7 @@ def activated_sums(problem: Problem, b: Numbers, z: Numbers, magnitude: Numbers,
     3. Underflow: below the smallest normal number (sigmoid of -88 in float32) nothing relative holds, so that number
        is granted once; for relu and none it is not needed and not granted.
 
-    Of an infinite sum the activation is exact, and the magnitude is 0.
+    For an infinite sum the activation is exact, and the magnitude is 0.
 
     Divided by sqrt(count) u, as `Reference` multiplies by them, these make the magnitude. They grow with c as it does.
     """
@@ -133,7 +133,7 @@ def _sigmoid_steepest(low: Numbers, high: Numbers) -> Numbers:
 
 
 def _tanh_steepest(low: Numbers, high: Numbers) -> Numbers:
-    """As tanh z = 2 sigmoid(2 z) - 1, four times sigmoid's slope at twice the place."""
+    """The steepest slope of tanh z = 2 sigmoid(2 z) - 1: four times sigmoid's at twice the place."""
     return 4.0 * _sigmoid_steepest(2.0 * low, 2.0 * high)
 
 
@@ -168,7 +168,7 @@ def _erfc(x: Numbers) -> Numbers:
 
 @cache
 def _erfc_table() -> tuple[Numbers, Numbers]:
-    """Its values and negative slopes at every 1/4096 from where it is 2 to where it is 0."""
+    """The values of erfc and its negative slopes at every 1/4096 from where it is 2 to where it is 0."""
     places = np.arange(_LEAST * _PLACES, _MOST * _PLACES + 1) / _PLACES
     values = np.fromiter(map(math.erfc, places.tolist()), np.float64, len(places))
     return values, 2.0 / math.sqrt(math.pi) * np.exp(-np.square(places))
@@ -189,7 +189,7 @@ def _silu(z: Numbers) -> Numbers:
 
 
 def _silu_steepest(_low: Numbers, high: Numbers) -> Numbers:
-    """With s = sigmoid, |s + t s (1 - s)| <= s + |t| s (1 - s), which rises up to t = 2.4, then falls to 1."""
+    """A bound on silu's slope with s = sigmoid: s + |t| s (1 - s), which rises up to t = 2.4, then falls to 1."""
     at = np.minimum(high, 2.399357280515468)  # where t tanh(t / 2) = 2
     return _sigmoid(at) + np.abs(at) * _sigmoid_steepest(at, at)
 

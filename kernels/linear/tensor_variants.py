@@ -28,7 +28,7 @@ def product(p: Problem) -> Problem:
 
 
 def on_product(ask: Callable[[Values, Problem], Result]) -> Callable[[Values, Problem], Result]:
-    """The predicate, asked of the gemm that the layer is."""
+    """The predicate on the gemm inside the layer."""
     return lambda c, p: ask(c, product(p))
 
 

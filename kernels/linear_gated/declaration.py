@@ -40,7 +40,7 @@ def product(p: Problem) -> Problem:
 
 
 class OfBoth(Mapping[str, int]):
-    """Values as gemm's variant has them for the same tiles of the product inside: twice the columns.
+    """The values of gemm's variant for the same tiles of the product inside, which has twice the columns.
 
     Each is read when it is asked for: a space is listed by what its constraints read.
     """
@@ -80,7 +80,7 @@ def as_it_is(c: Values) -> Values:
 def on_product(
     ask: Callable[[Values, Problem], Result], inside: Callable[[Values], Values] = of_both
 ) -> Callable[[Values, Problem], Result]:
-    """The predicate, asked of the gemm that the layer is, with the configuration that gemm's variant has."""
+    """The predicate on the gemm inside the layer, with the configuration of gemm's variant."""
     return lambda c, p: ask(inside(c), product(p))
 
 
@@ -100,7 +100,7 @@ def runs_stay_whole(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def launch_tiled(c: Values, p: Problem) -> Launch:
-    """A square block a square tile, all tiles along x."""
+    """A launch of a square block for each square tile, tiles along x."""
     width = c.TILE_WIDTH
     return Launch((ceil_div(p.shape["m"], width) * ceil_div(p.shape["n"], width), 1, 1), (width, width, 1))
 
@@ -146,7 +146,7 @@ TENSOR = replace(
 
 
 def tensor_sm90_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """X and W by steps, a box of G and one of U each half as high as gemm's of both; Y by what a warp stores."""
+    """Maps of X and W by steps, one box each of G and U half as high as gemm's, and of Y as a warp stores it."""
     x, w, y = TENSOR_HALF_SM90.tensor_maps(c, product(p))
     (_, lines, step), (_, rows, _) = w.box, y.box
     stored = LINE_BYTES if c.TILE_N // 2 * p.item_bytes % LINE_BYTES == 0 else LINE_BYTES // 2
@@ -187,7 +187,7 @@ TENSOR_SM90 = replace(
 
 
 def turned_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """X, W and Y: gemm's, but for boxes of 64 rows of either matrix in turn."""
+    """Maps of X, W and Y: gemm's, with boxes that take 64 rows of either matrix in turn."""
     x, w, y = TENSOR_HALF_TURNED_SM90.tensor_maps(c, product(p))
     box = (1, BLOCK_N, w.box[2])
     return replace(x, tensor="X"), replace(w, tensor="W", box=box), replace(y, tensor="Y")
@@ -224,13 +224,13 @@ TURNED_SM90 = replace(
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """X and W by steps: a block loads its columns of G, and the same of U."""
+    """Maps of X and W by steps: a block loads its columns of G, and the same of U."""
     x, w = STREAMED_HALF_SM90.tensor_maps(c, product(p))
     return (replace(x, tensor="X"), replace(w, tensor="W"))
 
 
 def streamed(variant: Variant, doc: str) -> Variant:
-    """Both products by gemm's variant, a block of which has twice as many columns."""
+    """The variant that computes both products by gemm's variant, with twice as many columns a block."""
     return replace(
         variant,
         doc=doc,

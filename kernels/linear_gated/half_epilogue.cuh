@@ -7,7 +7,7 @@
 struct Epilogue {
   Stored* Y;
 
-  // Of the sums of both products.
+  // The gated number from the sums of both products.
   __device__ static __forceinline__ float combined(float gate, float up) { return gated(gate, up); }
 
   // WIDTH neighbours of a row; rows of Y divide into WIDTH, and `column` by it.

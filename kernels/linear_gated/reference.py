@@ -23,10 +23,10 @@ def linear_gated_reference(p: Problem, arrays: Arrays, _scalars: Mapping[str, fl
     """act(X Gᵀ) * (X Uᵀ), by NumPy's BLAS. arrays: X (m, k), W (2 n, k).
 
     With u the unit roundoff and r = c sqrt(k) u, the activated sum f is off by at most r F, F being the magnitude of
-    linear's reference, and the other sum z by r Z, Z being the sum of its products' sizes. So the product is off by
-    r (F |z| + |f| Z) + r² F Z, and rounded once more. The last r is taken for the largest c of interest. An activated
-    sum below the smallest normal number is 0, as gate.cuh has it; F has room for that, and relu leaves all digits.
-    What tensor cores cut off of each of the two sums comes to the product: its terms are those of both, 2 k.
+    linear's reference, and the other sum z by r Z, Z being the sum of its products' sizes. So the product is off by r
+    (F |z| + |f| Z) + r² F Z, and rounded once more. The last r is taken for the largest c of interest. An activated sum
+    below the smallest normal number is 0, as gate.cuh has it; F has room for that, and relu leaves all digits. The
+    parts that tensor cores cut off of both sums reach the product: its terms are those of both, 2 k.
     """
     x, w = (arrays[name].astype(np.float64) for name in ("X", "W"))
     return gated(p, arrays, x @ w.T, np.abs(x) @ np.abs(w).T)

@@ -40,12 +40,12 @@ def fault(p: Problem) -> tuple[str, str] | None:
 
 
 def columns(p: Problem) -> int:
-    """Eights of rows of X of a block of `tensor`: all of them, but where their number comes with the launch."""
+    """Rows of X of a `tensor` block in eights: all of them, unless their number comes with the launch."""
     return COLUMNS_AT_LAUNCH if p.at_launch else ceil_div(p.shape["m"], FRAGMENT_COLUMNS)
 
 
 def launch_rows(c: Values, p: Problem) -> Launch:
-    """WARPS_PER_ROW warps a row of W, along x; COLUMNS rows of X at a time, along y."""
+    """A launch of WARPS_PER_ROW warps for each row of W along x; along y, COLUMNS rows of X each."""
     grid = (ceil_div(p.shape["n"], c.ROWS_PER_BLOCK), ceil_div(p.shape["m"], c.COLUMNS), 1)
     return Launch(grid, (32 * c.WARPS_PER_ROW * c.ROWS_PER_BLOCK, 1, 1))
 
@@ -91,7 +91,7 @@ ROWS = Variant(
 
 
 def launch_tensor(c: Values, p: Problem) -> Launch:
-    """A block 16 * ROWS rows of W, its warps sharing k; rows of X along y where one block does not have them all."""
+    """A launch of a block for 16 * ROWS rows of W, its warps sharing k; X's rows go along y if they are many."""
     rows_w, rows_x = FRAGMENT_ROWS * c.ROWS, FRAGMENT_COLUMNS * columns(p)
     grid = (ceil_div(p.shape["n"], rows_w), ceil_div(p.shape["m"], rows_x), 1)
     return Launch(grid, (32 * c.WARPS, 1, 1), shared_bytes_tensor(c, p))

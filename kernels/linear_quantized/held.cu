@@ -25,7 +25,7 @@ typedef float Sums[COLUMNS][4];
 struct Terms {
   uint4 quads[OWN][QUADS][COLUMNS];
 
-  // Of a row behind the last, the last: its sums go nowhere.
+  // A row beyond the last is read as the last one: its sums go nowhere.
   __device__ __forceinline__ void read(const Half* X, unsigned part) {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll

@@ -37,7 +37,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """A stage of a warp: 16 rows of W in its steps, and their scales, which take at least four bytes."""
+    """Bytes of a warp's stage: 16 rows of W in its steps, and their scales, four bytes at least."""
     return FRAGMENT_ROWS * (own_steps(c, p) * GROUP // 2 + max(4, 2 * scales(c, p)))
 
 
@@ -47,13 +47,13 @@ def scales(c: Values, p: Problem) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """The sums that a block adds up, of all parts of k, and the rings of its warps."""
+    """Bytes of the sums that a block adds up over all parts of k, and of its warps' rings."""
     products = ceil_div(c.ROUNDS * c.WARPS_N * COLUMNS, c.SPLIT)
     return products * c.SPLIT * c.WARPS_K * PRODUCT_BYTES + c.WARPS_K * c.WARPS_N * c.DEPTH * stage_bytes(c, p)
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """A cluster computes WARPS_N * ROUNDS fragments; its blocks and warps share k. Along y are 16 rows of X each."""
+    """A launch of clusters that compute WARPS_N * ROUNDS fragments and share k; along y are 16 rows of X each."""
     grid = (blocks(c, p), ceil_div(p.shape["m"], MOST_ROWS), 1)
     return Launch(grid, (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
@@ -86,7 +86,7 @@ def has_room(p: Problem, d: Limits) -> bool:
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """Eight warps, or more if more share k, in clusters of four blocks where k divides so; one tile for a cluster."""
+    """The start: eight warps, or more if more share k, in clusters of four blocks if k divides so; a tile a cluster."""
     for split, own in itertools.product(START_SPLITS, reversed(OWN_STEPS)):
         warps_k = steps(p) // (own * split)
         if warps_k not in WARPS_K or warps_k * own * split != steps(p):

@@ -48,7 +48,7 @@ constexpr unsigned MOST_M = M;
 #endif
 constexpr unsigned COLUMNS = tw::ceil_div(tw::ceil_div(MOST_M, 8u), unsigned{DIVIDE});   // of a block: 8 rows of X each
 constexpr unsigned M_ROWS = tw::min(MOST_M, 8 * COLUMNS), X_ROWS = COLUMNS == 1 ? M_ROWS : 8 * COLUMNS;
-// Of 16 bytes: from a quad of all rows to the next, so that neither writes nor reads meet in a bank; of a block.
+// In units of 16 bytes: the pitch from a quad of all rows to the next, without bank conflicts; all quads of a block.
 constexpr unsigned QUAD_PITCH = 4 * X_ROWS + (BITS == 4 ? 2 : X_ROWS % 2 == 0 ? 4 : 0);
 constexpr unsigned X_QUADS = tw::ceil_div(STEPS, unsigned{SPLIT}) * QUADS * QUAD_PITCH;
 constexpr unsigned CHAINS = ROWS * COLUMNS == 1 ? 2 : 1;   // of products that wait for one another

@@ -43,7 +43,7 @@ constexpr unsigned SUM_BYTES = SPLIT * PARTS * MOST_M * PITCH * 4, BESIDE = SPLI
 // different banks.
 constexpr unsigned OWN_GROUPS = GROUPS == 1 ? 1 : tw::ceil_div(STEPS, unsigned{SPLIT}) * STEP_GROUPS;
 constexpr unsigned GRID_WORDS = tw::ceil_div(OWN_GROUPS * (1 + ZEROS), 2u) | 1, GRID_BYTES = TILE_N * GRID_WORDS * 4;
-// Of a block, less what the driver reserves, alignment and barriers.
+// A block's share of shared memory, without the driver's part, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024 - BESIDE - GRID_BYTES;
 constexpr unsigned STAGES =
     tw::min(tw::min(MOST_SHARED / STAGE_BYTES, unsigned{DEPTH}),

@@ -18,12 +18,12 @@ OTHER_REGISTERS = 64  # of a thread, beside its sums: weights on their way, addr
 
 
 def columns(p: Problem) -> int:
-    """Rows of X with the zeros below them: as many as a product has columns."""
+    """Rows of X with zeros below them: as many as a product has columns."""
     return next((count for count in (16, 32) if count >= rows(p)), MOST_COLUMNS)
 
 
 def rows(p: Problem) -> int:
-    """Rows of X that there is room for: all that there may be, where their number comes with the launch."""
+    """Rows of X that a block has room for: all possible ones, where their number comes with the launch."""
     return MOST_ROWS if p.at_launch else p.shape["m"]
 
 
@@ -63,7 +63,7 @@ def beside_bytes(c: Values, p: Problem) -> int:
 
 
 def grid_bytes(c: Values, p: Problem) -> int:
-    """Scales, and zero points, of the tile's rows and the block's share of k: an odd number of words of each row."""
+    """Bytes of scales and zero points for the tile's rows and the block's share of k: an odd number of words a row."""
     own = 1 if groups(p) == 1 else ceil_div(steps(p), c.SPLIT) * (step_k(p) // GROUP)
     return tile_rows(c) * 4 * (ceil_div(own * (1 + has_zeros(p)), 2) | 1)
 
@@ -86,7 +86,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """The launch, with all blocks along x."""
+    """A launch of all blocks along x."""
     shared_bytes = stages(c, p) * stage_bytes(c, p) + beside_bytes(c, p) + grid_bytes(c, p) + ALIGNMENT
     return Launch((blocks(c, p), 1, 1), (threads(c), 1, 1), shared_bytes, overlaps=c.SPLIT == 1)
 
@@ -97,7 +97,7 @@ def static_shared_bytes(c: Values, p: Problem) -> int:
 
 
 def tensor_maps(c: Values, p: Problem) -> tuple[TensorMap, ...]:
-    """W by steps, X by 64 k."""
+    """Maps of W by steps, and of X by 64 k."""
     return (TensorMap("W", (1, tile_rows(c), LINE_BYTES)), TensorMap("X", (1, columns(p), LINE_BYTES // 2)))
 
 
@@ -119,13 +119,13 @@ def registers_suffice(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def blocks_run_at_once(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether there are places for all blocks where they are more than tiles, and blocks for all places."""
+    """Whether blocks beyond the number of tiles all run at once, and there are blocks for all places."""
     places = c.RESIDENT * d.multiprocessors
     return (c.SPLIT == 1 or blocks(c, p) <= places) and (c.RESIDENT == 1 or blocks(c, p) > places - d.multiprocessors)
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """As many warpgroups a multiprocessor as registers admit: for many rows of W side by side, else sharing k."""
+    """Values to start from: as many warpgroups as registers admit, with rows of W of their own, or sharing k."""
     is_narrow, tiles = columns(p) < MOST_COLUMNS, ceil_div(p.shape["n"], BLOCK_ROWS)
     if tiles > d.multiprocessors:
         return {"BLOCKS": 2, "PARTS": min(2, steps(p))} if is_narrow else {"RESIDENT": 2}

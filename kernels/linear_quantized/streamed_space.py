@@ -31,7 +31,7 @@ def tile_rows(c: Values) -> int:
 
 
 def columns(c: Values, p: Problem) -> int:
-    """Eights of rows of X of a block; where the launch says how many there are, a part of 64 rows."""
+    """Rows of X of a block in eights; where the launch tells their number, 64 rows."""
     rows = MOST_ROWS if p.at_launch else p.shape["m"]
     return ceil_div(ceil_div(rows, FRAGMENT_COLUMNS), c.DIVIDE)
 
@@ -52,7 +52,7 @@ def blocks(c: Values, p: Problem) -> int:
 
 
 def launch(c: Values, p: Problem) -> Launch:
-    """A cluster takes ROUNDS tiles, its blocks and warps sharing k; along y are parts of X's rows."""
+    """A launch of clusters that take ROUNDS tiles each, blocks and warps sharing k; along y are parts of X's rows."""
     parts = ceil_div(p.shape["m"], block_rows(c, p)) if p.at_launch else c.DIVIDE
     return Launch((blocks(c, p), parts, 1), (threads(c), 1, 1), shared_bytes(c, p), overlaps=True)
 
@@ -66,7 +66,7 @@ def x_bytes(c: Values, p: Problem) -> int:
 
 
 def shared_bytes(c: Values, p: Problem) -> int:
-    """A block's part of X; the warps' rings; their sums of one tile or two, or those in the rings' place."""
+    """Bytes of a block's part of X, the warps' rings, and their sums, which may take the rings' place."""
     rows = block_rows(c, p)
     own_rows = 4 * ceil_div(tile_rows(c) // 4, c.SPLIT)
     sums = c.WARPS_K * c.SPLIT * rows * (own_rows + 4) * 4
@@ -119,7 +119,7 @@ def stages_exist(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def rows_are_many(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether X has rows for all its parts, many where it is divided, and several where fragments share its terms.
+    """Whether X has rows for all its parts: many if it is divided, several if fragments share its terms.
 
     Where their number comes with the launch: whether blocks of half as many would not do, or are not to be had.
     """
@@ -131,13 +131,13 @@ def rows_are_many(c: Values, p: Problem, _d: Limits) -> bool:
 
 
 def x_is_large(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether half as many blocks would have much of X each: a cluster costs some microseconds."""
+    """Whether half as many blocks would each hold much of X: a cluster costs some microseconds."""
     rows = block_rows(c, p) * c.DIVIDE if p.at_launch else p.shape["m"]
     return c.SPLIT == 1 or ceil_div(steps(p), c.SPLIT // 2) * 2 * GROUP * rows > LARGE_X_BYTES * c.DIVIDE
 
 
 def start(p: Problem, d: Limits) -> dict[str, int]:
-    """About 64 KB of X a block, one tile a multiprocessor where 16 warps suffice for it, eight warps where less do."""
+    """The start: about 64 KB of X a block, one tile a multiprocessor if 16 warps suffice, eight warps if fewer do."""
     divide = next((d for d in reversed(DIVIDES) if p.shape["m"] <= MOST_ROWS // d), 1) if p.at_launch else 1
     x = steps(p) * 2 * GROUP * (MOST_ROWS // divide if p.at_launch else p.shape["m"])
     split = next((s for s in (1, 2, 4) if x <= s * START_X_BYTES), 8) if d.compute_capability >= CLUSTERS_FROM else 1

@@ -52,7 +52,7 @@ struct Terms {
       for (unsigned j = 0; j < BATCH; ++j) target[j * 4] = as_pairs(x[j]);
     });
   }
-  // What a warp cannot hold together is loaded and stored after that.
+  // The part that a warp cannot hold at once is loaded and stored after that.
   __device__ __forceinline__ void finish(uint4* shared) {
     const unsigned warp = threadIdx.x / 32;
     store(shared, warp);

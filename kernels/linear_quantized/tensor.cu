@@ -23,7 +23,7 @@
 
 constexpr unsigned STEP = 128, STEPS = K / STEP;
 constexpr unsigned STEP_LOADS = STEP / (4 * LOAD);   // of a lane, of one row
-// Of fragments: 8 rows of X each. Where the launch says how many rows there are, blocks along y share them.
+// Fragments of 8 rows of X in a block. Where the launch tells the number of rows, blocks along y share them.
 #ifdef M_AT_LAUNCH
 constexpr unsigned COLUMNS = 2;
 #define OF_BLOCK(row) (blockIdx.y * (8 * COLUMNS) + (row))
@@ -41,7 +41,7 @@ typedef float Sums[ROWS][COLUMNS][4];
 struct Terms {
   unsigned pair[4];
 
-  // Of a row behind the last, the last: its sums go nowhere.
+  // A row beyond the last is read as the last one: its sums go nowhere.
   __device__ __forceinline__ static uint4 read(const Half* X, unsigned column, unsigned step, unsigned quad) {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m = tw::min(OF_BLOCK(column * 8 + g), M - 1);
     const unsigned k = step * STEP + (quad / (LOAD / 8) * 4 + t) * LOAD + quad % (LOAD / 8) * 8;

@@ -45,7 +45,7 @@ __device__ __forceinline__ unsigned word_of(const uint4& load, unsigned i) {
   return i == 0 ? load.x : i == 1 ? load.y : i == 2 ? load.z : load.w;
 }
 
-// Of a lane's loads of a row, two weights of a quad, of which there are eight.
+// Two of the eight weights of a quad, from a lane's loads of a row.
 template <unsigned LOADS>
 __device__ __forceinline__ unsigned pair_of(const uint4 (&loads)[LOADS], unsigned quad, unsigned p, float zero) {
 #if BITS == 8

@@ -17,7 +17,7 @@ EPS = 1e-5
 
 
 def norm_kernel(name: str, doc: str, folder: Path, *, is_centred: bool, has_residual: bool) -> Kernel:
-    """The kernel of that name: `is_centred` takes the mean off and adds b, `has_residual` adds R and stores the sum."""
+    """The kernel of that name: `is_centred` subtracts the mean and adds b, `has_residual` adds R and stores the sum."""
     row_by_row, of_column = shape_of("m", "n"), shape_of("n")
 
     def flops(p: Problem) -> int:
@@ -69,12 +69,12 @@ def threads_held(c: Values) -> int:
 
 
 def launch_held(c: Values, p: Problem) -> Launch:
-    """Blocks of ROWS rows each."""
+    """A launch of blocks with ROWS rows each."""
     return Launch((-(-p.shape["m"] // c.ROWS), 1, 1), (threads_held(c), 1, 1))
 
 
 def launch_walk(c: Values, p: Problem) -> Launch:
-    """One block for each row."""
+    """A launch of one block for each row."""
     return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
 
 
@@ -97,7 +97,7 @@ def row_is_held(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no block of half as many rows would cover all of them; a warp is always allowed."""
+    """Whether half as many rows a block would not cover all of them; one warp is always allowed."""
     return threads_held(c) == WARP or c.ROWS == 1 or p.shape["m"] > c.ROWS // 2
 
 

@@ -22,8 +22,8 @@ Numbers = NDArray[np.float64]
 def norm_reference(problem: Problem, arrays: Arrays, scalars: Mapping[str, float]) -> dict[str, Reference]:
     """Y, and S where there is R. arrays: X and R (m, n), w and b (n); with b the mean is taken off.
 
-    What is normalised is S as it is stored, rounded to the problem's dtype: what the next layer will see. With A the
-    mean of |s| over a row, d = s - mean, and u the unit roundoff, to first order:
+    It normalises S as it is stored, rounded to the problem's dtype, as the next layer reads it. With A the mean of |s|
+    over a row, d = s - mean, and u the unit roundoff, to first order:
 
     1. The mean is off by c sqrt(n) u A, which y takes over times w / deviation; the subtraction adds u |d|.
     2. The mean of squares has positive terms: relative to it c sqrt(n) u, of which the root takes half. A mean that is

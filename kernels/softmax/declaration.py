@@ -28,7 +28,7 @@ def held(c: Values, p: Problem) -> int:
 
 
 def launch_warp(c: Values, p: Problem) -> Launch:
-    """LANES lanes a row, 32 * WARPS threads a block."""
+    """A launch with LANES lanes for each row and 32 * WARPS threads a block."""
     return Launch((-(-p.shape["m"] // rows_of_block(c)), 1, 1), (32 * c.WARPS, 1, 1))
 
 
@@ -38,22 +38,22 @@ def threads_held(c: Values) -> int:
 
 
 def launch_held(c: Values, p: Problem) -> Launch:
-    """Blocks of ROWS rows each."""
+    """A launch of blocks with ROWS rows each."""
     return Launch((-(-p.shape["m"] // c.ROWS), 1, 1), (threads_held(c), 1, 1))
 
 
 def launch_block(c: Values, p: Problem) -> Launch:
-    """One block for each row."""
+    """A launch of one block for each row."""
     return Launch((p.shape["m"], 1, 1), (c.BLOCK, 1, 1))
 
 
 def shared_bytes_block(c: Values, p: Problem) -> int:
-    """A largest and a sum a warp."""
+    """Bytes of a maximum and a sum for each warp."""
     return 2 * (c.BLOCK // 32) * p.sum_bytes
 
 
 def threads_hold(c: Values, p: Problem, d: Limits) -> bool:
-    """Whether a thread's part of a row fits its registers, by estimate, and half the threads do not get it at once."""
+    """Whether a thread's part of a row fits its registers, and half the threads would need several accesses."""
     step = c.THREADS_PER_ROW * c.VECTOR_WIDTH
     numbers = -(-p.shape["n"] // step) * c.VECTOR_WIDTH
     available = min(d.max_registers_per_thread, d.registers_per_multiprocessor // threads_held(c))
@@ -74,7 +74,7 @@ def row_is_held(c: Values, p: Problem, d: Limits) -> bool:
 
 
 def rows_exist(c: Values, p: Problem, _d: Limits) -> bool:
-    """Whether no block of half as many warps would cover all rows."""
+    """Whether half as many warps a block would not cover all rows."""
     return c.WARPS == 1 or rows_of_block(c) // 2 < p.shape["m"]
 
 
@@ -165,7 +165,7 @@ ONLINE = Variant(
 def flops(p: Problem) -> int:
     """5 m n: a comparison, subtraction, exponential, addition and division an element, each counted as one.
 
-    What a variant computes twice counts once.
+    Work that a variant does twice counts once.
     """
     return 5 * p.shape["m"] * p.shape["n"]
 

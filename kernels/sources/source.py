@@ -48,7 +48,7 @@ def resolved(path: Path, folders: Sequence[Path] = ()) -> str:
     """The text of the file with its headers in it; raises IncludeError, OSError and UnicodeDecodeError.
 
     A header in quotes is looked for as compilers do: in the folder of the file that includes it, then in `folders`,
-    then among Tilewright's own. What is in none of them, and what stands in angle brackets, is left to the compiler.
+    then among Tilewright's own. Headers in none of them, and those in angle brackets, are left to the compiler.
     """
     return _Inlining((*folders, INCLUDE)).text_of(path, ())
 

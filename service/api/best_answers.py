@@ -36,7 +36,7 @@ PREDICTION_COST = 2
 
 
 async def answered(request: Request, asked: Asked) -> list[CachedAnswer]:
-    """The answer for each of the problems, in order; a pending one where its prediction takes longer than WAIT_S.
+    """The answers for the problems, in order; a pending one where its prediction takes longer than WAIT_S.
 
     Raises BusyError where the pool is full, CallerLeftError once nobody waits any more, and like `find_best`.
     Applications have it as `state.answered`, for pages.
@@ -81,12 +81,12 @@ def slice_of(asked: Asked, problems: Sequence[Problem]) -> Slice:
 
 
 def cached(problem: Problem, slug: str, made: Made) -> CachedAnswer:
-    """What a process of the pool has made for the problem."""
+    """The answer that a process of the pool has made for the problem, as it is cached."""
     return CachedAnswer(Match(made.match), problem, slug, made.expected_loss, made.as_json, made.shipped)
 
 
 def keep(state: ShelfState | None, problems: Sequence[Problem], reply: Answers) -> None:
-    """Keeps in memory what was made for these problems, by their places."""
+    """Keeps in memory the answers that were made for these problems, by place."""
     for place, made in reply.items():
         if state is not None:
             problem = problems[place]
@@ -94,7 +94,7 @@ def keep(state: ShelfState | None, problems: Sequence[Problem], reply: Answers) 
 
 
 def _remembered(memory: BestMemory, asked: Asked) -> dict[str, CachedAnswer]:
-    """What is in memory, by problem hash; for a thousand shapes that takes longer than others should wait."""
+    """The answers in memory, by problem hash; for a thousand shapes that takes longer than others should wait."""
     known = ((p.hash, memory.find_of(asked.kernel.name, asked.device_model, p)) for p in asked.problems)
     return {hashed: answer for hashed, answer in known if answer is not None}
 
@@ -127,7 +127,7 @@ class _Computation:
         self._meanwhile: asyncio.Future[dict[str, CachedAnswer]] | None = None
 
     async def answers(self) -> dict[str, CachedAnswer]:
-        """By problem hash; those that are not made in time are pending, and go on being computed behind all others."""
+        """The answers by problem hash; those not made in time are pending, and are computed on behind all others."""
         caller = self._request.scope.get("tilewright.caller")
         work = self._pool.ask(slice_of(self._asked, self._problems), caller.name if caller else "nobody", self._told)
         if not await self._wait(work):
@@ -172,7 +172,7 @@ class _Computation:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def _wait(self, work: Work) -> bool:
-        """Until all is made or time is up; False once the caller has left."""
+        """Waits until all is made or time is up; False once the caller has left."""
         until, meanwhile = self._loop.time() + WAIT_S, self._loop.time() + MEANWHILE_AFTER_S
         gone = asyncio.ensure_future(_gone(self._request))
         try:

@@ -38,7 +38,7 @@ class Listed(Protocol):
 
     @property
     def items(self) -> Sequence[Answer]:
-        """The rows."""
+        """The rows of the page."""
 
     @property
     def next_cursor(self) -> str | None:

@@ -34,7 +34,7 @@ CHANGED_EVERY_S = 2.0
 
 
 class MissingAnswers:
-    """From `start` to `stop` what is missing in the memory is computed by the pool, behind all that is urgent."""
+    """A thread that has the pool compute, behind all that is urgent, what is missing in the memory."""
 
     def __init__(self, memory: BestMemory, pool: BestPool) -> None:
         self._memory, self._pool = memory, pool
@@ -73,7 +73,7 @@ class MissingAnswers:
                 logger.exception("Answers of pages wait to be computed.")  # tables of another version, say
 
     def look(self) -> None:
-        """Has computed what is missing now."""
+        """Asks the pool for what is missing now."""
         changes, now_s = self._memory.changes, time.monotonic()
         if changes != self._seen and now_s - self._looked_s >= CHANGED_EVERY_S:
             self._seen, self._looked_s = changes, now_s

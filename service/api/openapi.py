@@ -19,7 +19,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def refuses(*kinds: ProblemType) -> Responses:
-    """Documented refusals for a route, by status."""
+    """The documented refusals of a route, by status."""
     by_status: dict[int, list[ProblemType]] = defaultdict(list)
     for kind in kinds:
         by_status[kind.status].append(kind)

@@ -40,7 +40,7 @@ KNOWN_FOR_S = 3600.0
 
 AGAIN_S = 60.0
 MOST_BYTES = 1 << 20
-"""Of an answer of the provider."""
+"""The largest answer of the provider that is read."""
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by a key of the provider's; none, and those by the client's secret, are refused."""
@@ -73,13 +73,13 @@ class Attempt:
 
     @property
     def text(self) -> str:
-        """For the cookie."""
+        """The attempt as the cookie's text."""
         return urlencode(asdict(self))
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who has signed in: by the name of its key, with its rights."""
+    """A person who has signed in: the name of its key, with its rights."""
 
     name: str
     scope: Scope
@@ -97,7 +97,7 @@ class Provider:
         self.redirect_uri = f"{own.public_url}/sign-in/openid/return"
 
     def address(self, attempt: Attempt) -> str:
-        """Where the browser goes to sign in; raises OpenIDError."""
+        """The address where the browser signs in; raises OpenIDError."""
         more = {"nonce": attempt.nonce, "code_challenge": create_s256_code_challenge(attempt.verifier)}
         uri: str = prepare_grant_uri(
             self._endpoint("authorization_endpoint"),
@@ -112,7 +112,7 @@ class Provider:
         return uri
 
     def person(self, attempt: Attempt, *, state: str, code: str, issuer: str | None) -> Person:
-        """Who came back with this code; raises OpenIDError, NoRightsError."""
+        """The person who came back with this code; raises OpenIDError, NoRightsError."""
         if not hmac.compare_digest(attempt.state.encode(), state.encode()) or issuer not in {None, self._issuer}:
             raise OpenIDError("The answer belongs to another sign-in.")
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect_uri}
@@ -124,7 +124,7 @@ class Provider:
         return self._with_rights(claims)
 
     def _scopes(self) -> str:
-        """What is asked for: where the claim has a scope of its own, as `groups` at Dex, that too."""
+        """The scopes that are asked for, with the claim's own where the provider has one, as `groups` at Dex."""
         known = self._metadata().get("scopes_supported")
         own = [self._claim] if isinstance(known, list) and self._claim in known else []
         return " ".join(["openid", "profile", "email", *own])
@@ -137,7 +137,7 @@ class Provider:
         return httpx.BasicAuth(quote_plus(self._client_id), quote_plus(path.read_text(encoding="utf-8").strip()))
 
     def _told_of(self, subject: str, access_token: str) -> dict[str, Any]:
-        """What the provider tells of the person apart from the token (OpenID Connect Core 1.0, section 5.3)."""
+        """The person's claim as the provider tells it apart from the token (OpenID Connect Core 1.0, section 5.3)."""
         address = self._metadata().get("userinfo_endpoint")
         if address is None:
             return {}
@@ -190,7 +190,7 @@ class Provider:
         return found
 
     def _kept(self, url: str, too_old_s: float = 0.0) -> Any:
-        """The document; one that is kept, unless it is too old."""
+        """A kept document unless it is too old, else a new one."""
         when, document = self._known.get(url, (-KNOWN_FOR_S, None))
         age_s = time.monotonic() - when
         if age_s >= KNOWN_FOR_S - too_old_s:
@@ -217,6 +217,6 @@ def provider() -> Provider:
 
 
 def _name_of(subject: str) -> str:
-    """The name of the person's key: the provider's own, which stays the same, or a hash of it."""
+    """The name of the person's key: the provider's lasting one, or a hash of it."""
     word = subject if NAME.fullmatch(subject) else hashlib.sha256(subject.encode()).hexdigest()[:32]
     return f"oidc:{word}"

@@ -174,7 +174,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed(request: Request) -> dict[str, str]:
-    """`Allow` with every method of the address; the framework names those of one route, and several may share it."""
+    """`Allow` with every method of the address; the framework names one route's, and several may share it."""
     path = getattr(request.scope.get("route"), "path", "")
     methods = request.app.openapi()["paths"].get(path, {})
     return {"Allow": ", ".join(sorted(method.upper() for method in methods))} if methods else {}

@@ -36,7 +36,7 @@ class RequestRecord:
         self._writes = PeriodicWrites("request record", self._write)
 
     def note(self, scope: Scope, method: str, route: str, status: int) -> None:
-        """Counts a request that the settings ask for; changes are recorded by their own transactions."""
+        """Counts a request that the settings want recorded; changes are recorded in their own transactions."""
         is_refused = 400 <= status < 500
         if self._kinds == "changes" or route in QUIET:
             return
@@ -51,7 +51,7 @@ class RequestRecord:
                 self._left_out += 1
 
     def flush(self) -> None:
-        """Writes what was counted; raises DatabaseUnavailableError or SQLAlchemyError, and has lost it then."""
+        """Writes the counts; raises DatabaseUnavailableError or SQLAlchemyError, and then has lost them."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
             left_out, self._left_out = self._left_out, 0
@@ -62,7 +62,7 @@ class RequestRecord:
                 audit.record_requests(session, counts)
 
     def start(self) -> None:
-        """Starts the thread that writes, where anything is to be recorded."""
+        """Starts the writing thread, if anything is to be recorded."""
         if self._kinds != "changes":
             self._writes.start()
 

@@ -189,7 +189,7 @@ def program(loaded: Collection[str] = frozenset(COMMANDS)) -> typer.Typer:
 
 
 def leave_flags_bare(command: Any) -> None:
-    """Takes `<bool>` from what the help shows of flags, here and in all subcommands: they take no value."""
+    """Removes `<bool>` from the help of flags, here and in all subcommands: flags take no value."""
     context = command.context_class(command, help_option_names=HELP)
     for option in command.get_params(context):
         if getattr(option, "is_flag", False) and option.metavar is None:
@@ -272,7 +272,7 @@ def _needed(words: Sequence[str]) -> Collection[str]:
 
 
 def _only_tells(words: Sequence[str]) -> bool:
-    """Whether nothing runs: a shell completes a word, or a help is asked for (not behind `--`, for another program)."""
+    """Whether nothing runs: a shell completes a word, or help is asked for (not after `--`, for another program)."""
     return COMPLETION in os.environ or any(word in HELP for word in takewhile(lambda word: word != "--", words))
 
 

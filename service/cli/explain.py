@@ -75,7 +75,7 @@ def _code_of(error: ServiceError | KernelError | TunerError) -> ExitCode:
 
 
 def _code_of_problem(error: ApiProblemError) -> ExitCode:
-    """Exit code of a refusal by the API: the same that the operation gives without an API."""
+    """The exit code for the API's refusal: as if the operation ran without an API."""
     if error.status in {400, 413, 415, 422}:
         return ExitCode.USAGE
     if error.kind.endswith("/no-configuration"):

@@ -141,7 +141,7 @@ def _library(library: dict[str, Any]) -> str | None:
 
 
 def _explained(document: dict[str, Any]) -> tuple[int, str]:
-    """Exit code and message of a refusal, as the whole command line has them."""
+    """Exit code and message of a refusal, as in the whole command line."""
     status, kind = document.get("status"), str(document.get("type"))
     is_usage = status in {400, 413, 415, 422} or document.get("missing") in _ARGUMENTS
     is_nothing = kind.endswith(("/no-configuration", "/not-found"))

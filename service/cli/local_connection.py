@@ -35,7 +35,7 @@ from tilewright.service.operations.views.attention import AttentionFilter, Atten
 class LocalConnection:
     """The calls of `Client`, answered from the database of the settings, each in one transaction.
 
-    What has to be predicted is predicted before it.
+    Predictions are made before it.
     """
 
     request_job = staticmethod(committed(request_job.request_job))
@@ -96,13 +96,13 @@ class LocalConnection:
         return committed(attention_calls.attention)(chosen, limit=limit, known=known)
 
     def tune_attention(self, request: DemandJobs, chosen: AttentionFilter, *, top: int) -> list[TunedDemand]:
-        """The jobs for the most worthwhile of it."""
+        """Jobs for the most worthwhile problems of that page."""
         known = _requested(chosen)
         return committed(attention_calls.tune_attention)(request, chosen, top=top, known=known)
 
 
 def _requested(chosen: AttentionFilter) -> ComputedAnswers:
-    """How the most requested problems are answered now."""
+    """Today's answers for the most requested problems."""
     with transaction() as session:
         asked = attention_calls.requested(session, chosen)
     return ComputedAnswers([(row.problem.single, row.device_model) for row in asked])

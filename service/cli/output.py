@@ -33,13 +33,13 @@ def note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """One remark that asks for attention, on stderr."""
+    """Writes a remark that asks for attention to stderr."""
     if not _logged(logging.WARNING, text):
         notes.print(Text("note ", style="yellow"), text, sep="")
 
 
 def fail(text: str) -> None:
-    """The command's error, as one line on stderr."""
+    """Writes the command's error to stderr, as one line."""
     text = " ".join(re.sub(r"(?<=[\w)])\s*\n\s*(?=[A-Z])", ". ", text).split())
     if not _logged(logging.ERROR, text):
         notes.print(Text("error ", style="bold red"), text, sep="")

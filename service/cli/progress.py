@@ -49,7 +49,7 @@ def follow(
 
 
 def _share(job: JobAnswer) -> float:
-    """How much of the budget is used, 0 to 1: of the limit that is nearest."""
+    """The used share of the budget, 0 to 1, by the limit that will be reached first."""
     trials, seconds = job.budget.get("trials"), job.budget.get("seconds")
     return min(1.0, max(job.trials_done / trials if trials else 0.0, job.elapsed_s / seconds if seconds else 0.0))
 

@@ -74,7 +74,7 @@ class Client(Transport):
         )
 
     def request_job(self, request: JobRequest, *, idempotency_key: str | None = None) -> tuple[JobAnswer, bool]:
-        """The job, and whether it is new; the key makes a repetition after a lost answer harmless."""
+        """The job, and whether it is new; the key lets a call be repeated after a lost answer."""
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         body = request.model_dump_json(exclude_none=True)
         response = self._send("POST", "/v1/jobs", headers=headers, content=body)
@@ -115,7 +115,7 @@ class Client(Transport):
         return self._get(Page[ScheduleAnswer], "/v1/schedules").items
 
     def schedule(self, schedule_id: int) -> ScheduleAnswer:
-        """One schedule."""
+        """The schedule of that number."""
         return self._get(ScheduleAnswer, f"/v1/schedules/{schedule_id}")
 
     def set_enabled(self, schedule_id: int, enabled: bool) -> ScheduleAnswer:
@@ -153,7 +153,7 @@ class Client(Transport):
         return self._get(Page[KernelAnswer], "/v1/kernels").items
 
     def kernel(self, name: str) -> KernelAnswer:
-        """One kernel's declaration."""
+        """The declaration of one kernel."""
         return self._get(KernelAnswer, f"/v1/kernels/{quote(name, safe='')}")
 
     def source(self, kernel: str, variant: str | None = None) -> SourceAnswer:

@@ -29,7 +29,7 @@ _GB_PER_S = ((1e-3, "MB/s"), (1.0, "GB/s"), (1e3, "TB/s"))
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (2 * 86400, 3600, "h"), (math.inf, 86400, "days"))
-"""For ages below the first number of seconds: the unit in seconds, and its name."""
+"""Units of ages: each for ages below its first number of seconds, with its own length in seconds and its name."""
 
 
 def number(value: float | None) -> str:
@@ -57,7 +57,7 @@ def time_column(values_ms: Iterable[float | None]) -> Callable[[float | None], s
 
 
 def time_unit(values_ms: Iterable[float]) -> tuple[float, str]:
-    """The unit in which the smallest of these times reads well, and how many ms it is."""
+    """The unit in which the smallest of these times reads well, and its length in ms."""
     return _unit(min(values_ms, default=1.0), _TIMES_MS)
 
 
@@ -126,7 +126,7 @@ def counted(value: int, noun: str) -> str:
 
 
 def slower(ratio: float) -> str:
-    """How much longer a time is than another: `13 % slower`."""
+    """The excess of one time over another: `13 % slower`."""
     return f"{percent(ratio - 1)} slower"
 
 
@@ -166,7 +166,7 @@ def both_times(value: datetime | None) -> str:
 
 
 def age(value: datetime | None, now: datetime | None = None) -> str:
-    """A `time` element: how long ago or in how long, with the exact time as title; `times.js` lets it grow older."""
+    """A `time` element: the distance from now, with the exact time as title; `times.js` keeps it up to date."""
     if value is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - value).total_seconds()

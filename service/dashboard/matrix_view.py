@@ -80,7 +80,7 @@ MATCHES = {
     "default": ("○", "the kernel's default: no related result is known"),
     "exact": ("✓", "tuned for exactly this"),
 }
-"""For each kind of answer its mark, as on the page `ask`, and where the configuration comes from."""
+"""Each kind of answer with its mark, as on the page `ask`, and the configuration's origin."""
 
 
 class Cell(NamedTuple):
@@ -131,7 +131,7 @@ def sign(name: str) -> str:
 
 
 def all_stale(rows: Sequence[ProblemRow]) -> dict[str, list[str]]:
-    """Why they are, by device model all of whose shown results are stale for the same reasons: that is said once."""
+    """Reasons by device model whose shown results are all stale for the same ones: they are said once."""
     reasons: dict[str, list[list[str]]] = {}
     for cell in (cell for row in rows for cell in row.cells if cell.result):
         reasons.setdefault(cell.device_model, []).append(cell.result.stale_because if cell.result else [])
@@ -206,7 +206,7 @@ def _rated(result: ResultAnswer, colour: Measure) -> tuple[str, str]:
 
 
 def _told_apart(ratio: float | None, name: str) -> str:
-    """The ratio; with a third decimal where it would look level and is not."""
+    """The ratio, with a third decimal if it would look level otherwise."""
     said = formatting.ratio(ratio)
     return f"{formatting.TIMES}{ratio:.3f}" if ratio and name != "level" and said == formatting.ratio(1.0) else said
 

@@ -27,7 +27,7 @@ KEPT = 256
 """Files kept compressed: more than there are."""
 
 FOR_GOOD = "public, max-age=31536000, immutable"
-"""For an address that names the content: another content has another address."""
+"""The cache policy for an address that names its content: other content has another address."""
 
 
 class PackedFiles(StaticFiles):

@@ -59,7 +59,7 @@ def help_path(here: str) -> str:
 
 
 def prepare_pages() -> None:
-    """Does what the first visitor of a page would otherwise wait for: compiles templates, hashes kernels' sources."""
+    """Prepares what a page's first visitor would wait for: compiles templates, hashes kernels' sources."""
     for name in _templates.list_templates():
         _templates.get_template(name)
     for kernel in catalogue().kernels():
@@ -77,7 +77,7 @@ def views_path() -> str:
 
 
 def signed_in() -> Caller | None:
-    """Who shows a key, on a server that demands keys; None for anybody else."""
+    """The caller whose key is shown, on a server that demands keys; None for anybody else."""
     caller = _reader.get()
     return caller if caller is not None and caller.key_id is not None else None
 
@@ -146,7 +146,7 @@ def compressed(request: Request, response: Response) -> Response:
 
 
 def _why_not(error: InvalidRequestError | InvalidProblemError | RequestValidationError) -> str:
-    """What is wrong with an address, in a sentence for each part of it."""
+    """The faults of an address, a sentence for each of its parts."""
     if isinstance(error, InvalidRequestError):
         example = f" Example: {error.example}" if error.example else ""
         return f"The {_in_words(error.field)} {error.reason}{example}"

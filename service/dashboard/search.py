@@ -22,7 +22,7 @@ _ID = re.compile(r"(?=.*[a-f-])[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
 
 
 def job_path(text: str) -> str | None:
-    """The page of the job whose id the text is, or the jobs whose ids begin so; None for any other text."""
+    """The page of the job with that id, or of jobs whose ids begin so; None for any other text."""
     word = text.strip()
     if not _ID.fullmatch(word):
         return None

@@ -49,7 +49,7 @@ class Parameters:
     def of(cls, counts: ParameterCounts, kernel: str, variant: str, choice: Choice, *, is_live: bool) -> Parameters:
         """The chosen parameters are drawn; without a choice, those that matter most.
 
-        Of a live study, an axis has every declared value from the beginning, so that none moves.
+        In a live study an axis has every declared value from the beginning, so that none moves.
         """
         declared = catalogue().by_name.get(kernel)
         own = {p.name: p for v in declared.variants if v.name == variant for p in v.parameters} if declared else {}

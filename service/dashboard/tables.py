@@ -22,7 +22,7 @@ PageNumber = Annotated[int, Query(alias="page", ge=1, le=10_000)]
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a table whose rows are all there: what it is sorted by, and whether its greatest come first."""
+    """A column of a table with all its rows: its sort key, and whether the greatest come first."""
 
     value: Callable[[Row], Any]
     greatest_first: bool = False

@@ -30,7 +30,7 @@ class Why:
 
     @classmethod
     def of(cls, result: ResultAnswer, around: Winner, details: Mapping[str, Any]) -> Why:
-        """From the settled winner and what stands around it; `details`: those of its device model."""
+        """The explanation of a settled winner from what stands around it; `details`: those of its device model."""
         kernel, values = result.problem.kernel, around.trial.configuration
         # Shorter is faster: the winner's time over another's is that other one's speed, level is the winner's.
         ratios = [_speeds(one, result.time_ms) for one in around.finalists]
@@ -66,7 +66,7 @@ def _finalist(kernel: str, finalist: Mapping[str, Any], dot: Dot) -> dict[str, A
 
 
 def _won(result: ResultAnswer) -> str:
-    """What won, and how it stands beside the default and the library."""
+    """A sentence on the winner, and how it stands beside the default and the library."""
     beside = []
     if result.gain_over_default is not None:
         beside.append(f"{formatting.ratio(result.gain_over_default)} as fast as the default")
@@ -77,7 +77,7 @@ def _won(result: ResultAnswer) -> str:
 
 
 def _margin(result: ResultAnswer, around: Winner) -> str:
-    """How far the winner is ahead of the next finalist, beside the noise."""
+    """The winner's distance to the next finalist, beside the noise."""
     noise = (result.ci_ms[1] - result.ci_ms[0]) / result.time_ms
     of_noise = f"its own 95 % interval is {formatting.percent(noise)} wide"
     others = sorted(one["time_ms"] for one in around.finalists if one["time_ms"] > result.time_ms)
@@ -89,7 +89,7 @@ def _margin(result: ResultAnswer, around: Winner) -> str:
 
 
 def _limit(result: ResultAnswer, around: Winner, details: Mapping[str, Any]) -> str:
-    """What holds it back, as far as rates, resources and the data sheet tell."""
+    """A sentence on what holds the winner back, as far as rates, resources and the data sheet tell."""
     peak_gb_per_s, trial = details.get("datasheet_gb_per_s"), around.trial
     accuracy = result.problem.options.get("accuracy")
     peaks = details.get("datasheet_gflops") or {}

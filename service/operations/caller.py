@@ -76,7 +76,7 @@ def acting() -> Acting | None:
 
 
 def acting_project_id() -> int:
-    """The project of what the present caller makes: its key's, else the default one."""
+    """The project for what the present caller makes: its key's, else the default one."""
     present = _current.get()
     return (present and present.caller.project_id) or DEFAULT_PROJECT_ID
 

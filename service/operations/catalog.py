@@ -1,4 +1,4 @@
-"""Kernels: their declarations, what of a problem differs from their defaults, and the exact source of a variant."""
+"""Kernels: their declarations, options that differ from defaults, and the exact source of a variant."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def options_that_differ(problem: TunedFor | Problem) -> dict[str, OptionValue]:
 
 
 def kernels(session: Session) -> list[KernelAnswer]:
-    """Every kernel's declaration, by name, those included that only workers have."""
+    """The declarations of all kernels by name, also of those that only workers have."""
     stored = session.execute(select(models.Kernel.name, models.Kernel.declaration))
     declared = {row.name: row.declaration for row in stored}
     declared |= {k.name: dict(k.declaration) for k in catalogue().kernels()}

@@ -41,7 +41,7 @@ def catalogue() -> Catalogue:
 
 
 def register_kernels(session: Session, declared: Catalogue) -> None:
-    """Stores every kernel as it is declared here, and each source that is not stored yet; all else is only read."""
+    """Stores every kernel as declared here, and sources that are not stored yet; the rest is only read."""
     kernels = declared.kernels()
     table = models.Kernel
     query = select(table.name, table.id, table.declaration).where(table.name.in_([kernel.name for kernel in kernels]))
@@ -55,7 +55,7 @@ def register_kernels(session: Session, declared: Catalogue) -> None:
 
 
 def known_sources(session: Session, kernel_ids: list[int]) -> set[tuple[int, str, str]]:
-    """Kernel, variant and hash of every source that is stored of these kernels."""
+    """Kernel, variant and hash of every stored source of these kernels."""
     table = models.KernelVariant
     query = select(table.kernel_id, table.name, table.source_hash).where(table.kernel_id.in_(kernel_ids))
     return {(kernel_id, name, source_hash) for kernel_id, name, source_hash in session.execute(query)}
@@ -235,7 +235,7 @@ def problem_row(session: Session, problem: Problem | Family) -> models.Problem:
 
 
 def row_hash(problem: Problem | Family) -> str:
-    """The key of its row; a family's has its range."""
+    """The key of the problem's row; a family's includes its range."""
     return problem.stated_hash if isinstance(problem, Family) else problem.hash
 
 

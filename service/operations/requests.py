@@ -181,7 +181,7 @@ class ScheduleRequest(Request):
 
 
 def _only_what_is_sent(schema: dict[str, Any]) -> None:
-    """Changes have no defaults: what a caller leaves out stays as it is."""
+    """Gives changes no defaults: a field that a caller leaves out stays as it is."""
     for field in schema["properties"].values():
         field.pop("default", None)
     schema["examples"] = [{"cron": "0 30 3 * * *", "budget": {"trials": 80}}]
@@ -240,7 +240,7 @@ class ViewRequest(Request):
 
 
 class SeenTimes(Request):
-    """What calls of a client's program took on its GPU, in turns with its library's call: medians."""
+    """Median times of calls in a client's program on its GPU, in turns with its library's call."""
 
     ours_ms: float = Field(gt=0, le=1e7, description="The configuration's.", examples=[1.88])
     library_ms: float = Field(gt=0, le=1e7, description="That of the library's call.", examples=[1.21])
@@ -291,11 +291,11 @@ ProjectName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
 
 
 OwnerName = Annotated[str, Field(pattern=r"^(oidc:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["ci"])]
-"""Of a key, or of a person who signs in at a provider."""
+"""The name of a key, or of a person who signs in at a provider."""
 
 
 class ProjectQuotas(Request):
-    """What the keys of a project may have together, in place of the settings' quotas of each key; null: these hold."""
+    """Limits on the keys of a project together, instead of the settings' quotas of each key; null: these hold."""
 
     max_open_jobs: int | None = Field(
         default=None, gt=0, le=10**6, description="Jobs of all its keys, and of their schedules, queued or running."

@@ -44,7 +44,7 @@ def sizes_of(written: str) -> list[int]:
 
 
 def of_sizes(sizes: Sequence[int], axes: Sequence[str]) -> ColumnElement[bool] | None:
-    """The same for sizes without names: of all axes in order, or one of any axis; None for another number of them."""
+    """The condition for sizes without names: of all axes in order, or one of any axis; None for another number."""
     shape = models.Problem.shape
     if len(sizes) == 1:
         return or_(*(shape.contains({axis: sizes[0]}) for axis in axes))
@@ -52,12 +52,12 @@ def of_sizes(sizes: Sequence[int], axes: Sequence[str]) -> ColumnElement[bool] |
 
 
 def as_number(stored: ColumnElement[Any]) -> ColumnElement[int]:
-    """A size of a stored shape, `shape[axis].astext`, as a number; of a range its end."""
+    """A size of a stored shape, `shape[axis].astext`, as a number; the end of a range."""
     return cast(func.split_part(stored, ".", -1), BigInteger)
 
 
 def is_family() -> ColumnElement[bool]:
-    """Whether a joined problem is a family: a size of it is a range."""
+    """Whether a joined problem is a family: one of its sizes is a range."""
     ranges = cast('$.* ? (@.type() == "string")', JSONPATH)
     return func.jsonb_path_exists(models.Problem.shape, ranges)
 

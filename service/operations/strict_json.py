@@ -33,7 +33,7 @@ class RefusedJSONError(ValueError):
 
 
 class _TwiceNamed(dict[str, Any]):
-    """An object with a member that is named twice, so that its value is ambiguous."""
+    """An object that names a member twice, so that the member's value is ambiguous."""
 
     member = ""
 
@@ -92,7 +92,7 @@ def _check_part(path: Sequence[str | int], part: Any) -> None:
 
 
 def _walk(value: Any) -> Iterator[tuple[Sequence[str | int], Any]]:
-    """Every part with its names and places from the outside in, parents first and in their order, without recursion.
+    """Every part with its path, from the outside in, parents first and in their order, without recursion.
 
     The path is one list that changes: a pointer for each part would take as much memory as the longest name times the
     number of parts.

@@ -48,7 +48,7 @@ def transaction() -> Iterator[Session]:
 
 
 def committed(operation: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
-    """The operation without its session: each call has a transaction of its own, which commits before it returns."""
+    """The operation without its session argument: each call has its own transaction, committed before it returns."""
 
     @wraps(operation)
     def call(*args: P.args, **named: P.kwargs) -> R:

@@ -19,7 +19,7 @@ _CONNECTION: dict[str, Any] = dict(KEEPALIVE)
 
 
 class Changes:
-    """Messages in the order in which their transactions were committed; from `with` on none is missed."""
+    """Messages in the order of their transactions' commits; inside `with` none is missed."""
 
     _connection: psycopg.Connection
 
@@ -41,7 +41,7 @@ class Changes:
         self._connection.close()
 
     def wait(self, at_most_s: float, also: socket.socket | None = None) -> list[str]:
-        """The messages since the last call, after waiting for one; all that were committed before it returned.
+        """The messages since the last call, at least one, for which it waits; it has all that were committed before.
 
         The wait also ends when `also` has something to read or was closed. Raises DatabaseUnavailableError where the
         database does not answer.

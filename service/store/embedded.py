@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         return self._address()
 
     def enter(self) -> str:
-        """As `ensure`, and counts this process among the server's users until it ends or leaves."""
+        """The address, as of `ensure`; this process counts among the server's users until it ends or leaves."""
         self._make_home()
         if self.home not in _entered:
             _entered[self.home] = share(self.home / "users.lock")
@@ -108,7 +108,7 @@ class EmbeddedPostgres:
         (self.home / "kept").touch()
 
     def stop_if_unused(self) -> bool:
-        """Stops the server if no process uses it; whether that was so."""
+        """Stops the server if no process uses it; tells whether it did."""
         if not self.home.is_dir():
             return True
         lock = try_lock(self.home / "users.lock")

@@ -40,7 +40,7 @@ def _name(kind: str, name: str) -> str:
 
 
 def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> int:
-    """Adds an entry, which becomes visible when the session commits; its id in the engine."""
+    """Adds an entry, which becomes visible when the session commits; the entry's id in the engine."""
     connection = session.connection().connection.driver_connection
     try:
         deferrer = _client().configure_task(TUNE, queue=queue, priority=priority, connection=connection)
@@ -50,7 +50,7 @@ def enqueue(session: Session, job_id: uuid.UUID, queue: str, priority: int) -> i
 
 
 def new_entry(job_id: ColumnElement[uuid.UUID], queue: ColumnElement[str], priority: ColumnElement[int]) -> Any:
-    """`enqueue` as an SQL expression: adds an entry for the row; its value is the entry's id in the engine."""
+    """An SQL expression that does `enqueue` for the row; its value is the entry's id in the engine."""
     arguments = func.jsonb_build_object(literal_column("'job_id'"), job_id)
     nothing: ColumnElement[None] = literal_column("NULL")
     row = func.row(queue, literal_column(f"'{TUNE}'"), priority, nothing, nothing, arguments, nothing)

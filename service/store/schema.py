@@ -29,7 +29,7 @@ NEWER_TABLES = (
 
 
 def upgrade(url: str | None = None, revision: str = "head") -> None:
-    """Applies every missing revision and, where absent, the engine's schema, in one transaction.
+    """Applies all missing revisions and, if absent, the engine's schema, in one transaction.
 
     Any number of processes may call it at once: they take turns, and the later ones find nothing to do.
     """
@@ -53,7 +53,7 @@ def upgrade(url: str | None = None, revision: str = "head") -> None:
 
 
 def last_step(url: str | None = None) -> str | None:
-    """What `downgrade_last` reverts, in words; None where the tables are not at this version."""
+    """The step that `downgrade_last` reverts, in words; None where the tables are not at this version."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
     if not at_head(url):

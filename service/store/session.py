@@ -63,7 +63,7 @@ class _Database:
 
 
 class _Chosen:
-    """The one that `configure` chose. A thread that still looks for the address of the one before changes no other."""
+    """The database chosen by `configure`. A thread still opening the one before changes no other."""
 
     database = _Database(None)
 

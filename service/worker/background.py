@@ -12,7 +12,7 @@ class Background(ABC):
     """Works once, from `start` (or `with`) to `stop`; a process that ends does not wait for it."""
 
     def __init__(self, name: str, stop_s: float) -> None:
-        """`stop` waits for the present work, `stop_s` seconds at most."""
+        """Prepares a thread; `stop` waits for its present work, `stop_s` seconds at most."""
         self._stopping = threading.Event()
         self._stop_s = stop_s
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)

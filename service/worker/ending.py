@@ -101,7 +101,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with(parent_pid: int) -> None:
-    """Has the kernel kill this process as soon as the parent has ended, however that ended; at once if it has already.
+    """Has the system kill this process once the parent has ended in any way; at once if it already has.
 
     The signal is bound to the thread that started this process: the parent must start it in its main thread.
     """

@@ -49,7 +49,7 @@ class TryAgainError(Exception):
 
 
 class _AlwaysAgain(procrastinate.BaseRetryStrategy):
-    """Tries again after every failure: our row counts how often, and the entry of a job that has ended does nothing."""
+    """Tries again after every failure: our row counts them, and an entry whose job has ended does nothing."""
 
     def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:  # noqa: ARG002
         return RetryDecision(retry_at=DUE)
@@ -79,7 +79,7 @@ class _PatientConnector(procrastinate.PsycopgConnector):
 
 
 def poll_s(workers: int) -> float:
-    """How often each of so many workers looks for a job."""
+    """The seconds between looks for a job by each of so many workers."""
     return max(POLL_S, workers / POLLS_PER_SECOND)
 
 

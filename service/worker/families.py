@@ -37,7 +37,7 @@ class FamilyRun:
         self._stop, self._begun_s, self._is_cancelled = stop, time.monotonic(), False
 
     def settle(self, environment_id: int, preparation: Preparation, first: Sequence[Configuration]) -> Exit:
-        """Tunes, stores the table and ends the job; how this process should exit. `first`: predicted configurations."""
+        """Tunes, stores the table and ends the job; the process's exit. `first`: predicted configurations."""
         starts, barred = patiently(self._known)
         preparation.is_over()
         seconds = self.job.budget_seconds or settings().max_seconds
@@ -69,7 +69,7 @@ class FamilyRun:
         return Exit.ENDED
 
     def _known(self, session: Session) -> tuple[list[Configuration], frozenset[Configuration]]:
-        """Where to begin: what the caller asked for, and the tables that stand. What is known to be wrong."""
+        """Configurations to begin with, by the caller's wish and from standing tables; and those known to be wrong."""
         slug = self.device.model.slug
         asked = [Configuration.from_json(start) for start in self.job.starts or ()]
         tables = current_tables(session, [self.family.hash], slug)

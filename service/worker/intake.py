@@ -29,14 +29,14 @@ class Intake:
         return self.stopping.is_set() or self.leaving.is_set()
 
     def follow(self, *, takes_jobs: bool) -> None:
-        """Pauses or resumes, as the device's row says."""
+        """Pauses or resumes according to the device's row."""
         before, after = (self.paused, self.resumed) if takes_jobs else (self.resumed, self.paused)
         before.clear()
         after.set()
 
 
 async def first_of(*awaitables: Awaitable[object]) -> None:
-    """Returns when one of them is done; the others are cancelled."""
+    """Returns when one of the tasks is done, after cancelling the others."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -34,7 +34,7 @@ class Leases:
         self._stored: deque[tuple[float, Configuration]] = deque()
 
     def claim(self, configuration: Configuration) -> bool:
-        """Whether no other worker measures it; this one has the lease from then on, until HEARD_S after `release`."""
+        """Whether no other worker measures the job; then this one holds the lease until HEARD_S after `release`."""
         while self._stored and time.monotonic() - self._stored[0][0] > HEARD_S:
             self._ask("SELECT pg_advisory_unlock(:key)", self._stored.popleft()[1])
         return self._ask("SELECT pg_try_advisory_lock(:key)", configuration)

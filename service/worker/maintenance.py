@@ -40,7 +40,7 @@ IN_TIME = 0.9
 LOOK_EVERY_S = 0.5
 """How soon a new, resumed or abandoned schedule is noticed; a known one fires on its second."""
 LOOKING = 10
-"""So many workers look that often each; more of them look less often, so that the fleet does as before."""
+"""The workers that each look that often; with more, each looks less often, so that the fleet's total stays."""
 TAKEN_S = 0.1
 """How soon to look again when another process is firing what is due."""
 REPEATED_S = 1.0
@@ -128,7 +128,7 @@ def do_chores(chores: tuple[Chore, ...] = CHORES) -> bool:
 
 
 def begin_round(every_s: float) -> bool:
-    """Whether a round of chores is due because no process has begun one for so long; then this one has begun it.
+    """Begins a round of chores, and tells whether it did: only if no process has begun one for so long.
 
     Without it hundreds of workers would each go through all chores as often as one does.
     """
@@ -142,7 +142,7 @@ def begin_round(every_s: float) -> bool:
 
 
 def fire_schedules(look_s: float = LOOK_EVERY_S) -> float:
-    """Fires what is due; seconds until the next look, `look_s` at most. Raises DatabaseUnavailableError.
+    """Fires due schedules; seconds until the next look, `look_s` at most. Raises DatabaseUnavailableError.
 
     Every process does this at the same moment: rows that one has locked are skipped by the others.
     """
@@ -154,7 +154,7 @@ def fire_schedules(look_s: float = LOOK_EVERY_S) -> float:
 
 
 def look_every_s(workers: int) -> float:
-    """How often a process of a fleet of so many workers looks for new due times."""
+    """The seconds between looks for due times by a process of a fleet of so many workers."""
     return LOOK_EVERY_S * max(1.0, workers / LOOKING)
 
 

@@ -22,7 +22,7 @@ from tilewright.service.operations.webhooks.url import (
 )
 
 DEADLINE_S = 10.0
-"""For all of it: looking the name up, connecting, sending, and reading the head of the answer, however slow."""
+"""The deadline for looking the name up, connecting, sending, and reading the answer's head together."""
 
 
 async def post(url: str, headers: Mapping[str, str], body: bytes) -> DeliveryAttempt:

@@ -135,7 +135,7 @@ class Run:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of this job in this study, over all epochs: those of preparing and those of measuring."""
+        """Seconds of this job in this study, over all epochs: of preparing and of measuring."""
         return self.spent_s + time.monotonic() - self.preparation.begun_s
 
     def search(self) -> TuneResult:
@@ -197,7 +197,7 @@ class Run:
         return trials
 
     def settle(self, result: TuneResult) -> Exit:
-        """Records the result and ends the job; how this process should exit."""
+        """Records the result and ends the job; the process's exit."""
         if result.stopped_by == "cancelled" and not self.cancelled:
             return Exit.STOPPED
         state = JobState.CANCELLED if result.stopped_by == "cancelled" else JobState.DONE
@@ -248,7 +248,7 @@ def environment_of(session: Session, job: models.TuningJob, kernel: Kernel, devi
 
 
 def run(job_id: uuid.UUID, epoch: int, device_name: str, stop: threading.Event) -> Exit:
-    """Runs the job; how the process should exit."""
+    """Runs the job; the process's exit."""
     assignment = patiently(lambda session: Assignment.load(session, job_id))
     job, kernel, asked = assignment.job, assignment.kernel, assignment.asked
     try:

@@ -16,18 +16,18 @@ prepared again. A process that was killed has no connection, and a lost host's e
 
 
 def forgotten_after_s() -> float:
-    """Seconds of silence after which the engine may forget a worker, and with it what it was running."""
+    """Seconds of silence after which the engine may forget a worker and its job."""
     return PATIENCE * settings().stalled_after_s
 
 
 def is_database_new(session: Session) -> bool:
-    """Whether the database has not run for two heartbeats: it has heard of nobody, however alive."""
+    """Whether the database has run for less than two heartbeats: it has heard of nobody yet."""
     age_s = session.scalar(select(func.extract("epoch", func.clock_timestamp() - func.pg_postmaster_start_time())))
     return float(age_s or 0.0) < 2 * settings().heartbeat_s
 
 
 def is_starved(session: Session, job: models.TuningJob, engine_worker: int | None) -> bool:
-    """Whether the job's worker, which sends no heartbeat to the engine, may still be at work on it.
+    """Whether the job's worker may still be working on it although its heartbeats stopped.
 
     It is where a trial of the job was stored lately, since a job's process dies with its worker; and for PATIENCE times
     the usual time, where the worker holds its device in the database.

@@ -88,7 +88,7 @@ class Supervision:
         await self._settle(runner, requested)
 
     def _take(self, job_id: uuid.UUID, engine_id: int, session: Session) -> tuple[bool, int | None]:
-        """Whether the device takes jobs by its row, which may be newer than the last heartbeat; and the new epoch."""
+        """Whether the device takes jobs by its row, which may be newer than the last heartbeat; the new epoch."""
         if not fleet.takes_jobs(session, self.device_uuid):
             return False, None
         return True, job_progress.take_job(session, job_id, engine_id, self.worker)
@@ -181,7 +181,7 @@ class _Runner:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative for a signal."""
+        """The exit status of the job's process, negative for a signal; None while it runs."""
         return self._process.returncode if self._process else None
 
     async def start(self) -> None:
@@ -201,7 +201,7 @@ class _Runner:
         self._reader = asyncio.create_task(self._listen())
 
     async def ended(self, wait_s: float) -> bool:
-        """Whether the child has ended; waits up to `wait_s` for that."""
+        """Waits up to `wait_s` for the child's end; tells whether it has ended."""
         assert self._process is not None  # noqa: S101 - started
         with suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), wait_s)
@@ -219,14 +219,14 @@ class _Runner:
             pass
 
     async def end_remains(self) -> None:
-        """Kills what its trials have left behind, such as a daemon of a compiler's wrapper."""
+        """Kills processes that its trials left behind, such as the daemon of a compiler's wrapper."""
         assert self._process is not None  # noqa: S101 - started
         left = await asyncio.to_thread(remains.end_all_of, self._process.pid)
         if left:
             logger.info("Job %s left %d processes behind, which were killed.", self.job_id, len(left))
 
     def crash_report(self) -> str:
-        """How the child ended, in one sentence, and the last lines of its log."""
+        """A sentence on how the child ended, and the last lines of its log."""
         if self.lacked_memory:
             return NO_MEMORY
         status = self.status or 0
@@ -270,7 +270,7 @@ def _is_cancelled(job_id: uuid.UUID) -> bool:
 
 
 def _most_seconds(job_id: uuid.UUID) -> float:
-    """How long the job's process may take: the job's seconds, or else the most that a job may have, and the overrun."""
+    """The longest time for the job's process: its seconds, or else the most for any job, and the overrun."""
     budget_s = patiently(lambda session: jobs.job_at_revision(session, job_id)[1].budget_seconds)
     return (budget_s or settings().max_seconds) + settings().overrun_s
 

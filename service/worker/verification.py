@@ -48,7 +48,7 @@ class Verified(Protocol):
 
 
 def verify_claimed(run: Verified) -> Exit:
-    """Verifies the first start of the job, records the trial and settles the claims; how the process should exit."""
+    """Verifies the job's first start, records the trial and settles the claims; the process's exit."""
     configuration = Configuration.from_json((run.job.starts or [])[0])
     source = patiently(lambda session: claimed_source(session, run.job.id))
     if source is None or not run.kernel.has_source(configuration.variant, source):
@@ -73,7 +73,7 @@ def verify_claimed(run: Verified) -> Exit:
 
 
 def _evaluation(run: Verified, configuration: Configuration) -> Evaluation:
-    """The trial of the configuration, wrong where any kind of inputs shows it wrong."""
+    """The trial of the configuration; wrong if it is wrong with any kind of inputs."""
     bench = run.device.bench(run.kernel, run.problem, run.job.seed)
     run.preparation.is_over()
     try:

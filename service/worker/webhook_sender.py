@@ -25,7 +25,7 @@ STOP_S = 2.0
 
 
 class WebhookSender(Background):
-    """Delivers from `start` (or `with`) to `stop`, in any number of processes: each attempt is made by one of them."""
+    """Delivers from `start` (or `with`) to `stop`, in any number of processes; only one makes each attempt."""
 
     def __init__(self, look_every_s: float = LOOK_EVERY_S) -> None:
         super().__init__("webhooks", 2 * (STOP_S + look_every_s))

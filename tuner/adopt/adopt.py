@@ -86,7 +86,7 @@ def adopt(
 
 
 def _joined(calls: list[tuple[int, Record]]) -> list[tuple[int, Record]]:
-    """The calls with their numbers; those of `run_kernel` that differ in the values of parameters only are one."""
+    """The calls with their numbers; calls of `run_kernel` that differ only in parameters' values become one."""
     groups: dict[str, list[tuple[int, Record]]] = {}
     for number, record in calls:
         is_alone = not record["is_run"] or "refused" in record
@@ -112,7 +112,7 @@ def _one_of(group: list[tuple[int, Record]]) -> list[tuple[int, Record]]:
 
 @contextlib.contextmanager
 def workplace(target: Path) -> Iterator[tuple[Path, Path]]:
-    """Two folders for a while, on the file system of `target`: for files, and for folders on their way there."""
+    """Two temporary folders on the file system of `target`: for files, and for folders that will move there."""
     try:
         temporary = tempfile.TemporaryDirectory(
             prefix=".adopt-", dir=next(one for one in _upwards(target) if one.exists())
@@ -127,7 +127,7 @@ def workplace(target: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def placed(adopted: Sequence[Adopted], target: Path) -> list[Adopted]:
-    """The same with their folders in `target`; raises AdoptionError, and moves none, where one is there already."""
+    """The same with their folders in `target`; raises AdoptionError, and moves none, where one exists already."""
     there = [one.folder.name for one in adopted if one.folder and (target / one.folder.name).exists()]
     if there:
         raise AdoptionError(f"{target / there[0]} exists already: name another place by --folder")
@@ -139,7 +139,7 @@ def placed(adopted: Sequence[Adopted], target: Path) -> list[Adopted]:
 
 
 def _upwards(folder: Path) -> list[Path]:
-    """The folder and those around it, which are on the same file system if they are to be made."""
+    """The folder and its parents: those that have to be made will be on the same file system."""
     return [folder.absolute(), *folder.absolute().parents]
 
 
@@ -153,7 +153,7 @@ def made_from(
     *,
     limit_s: float = LIMIT_S,
 ) -> Adopted:
-    """One call's folder in `made`; its files of arrays are in `run`. What parameters mean is compared for `limit_s`."""
+    """One call's folder in `made`; its arrays' files are in `run`. Parameters' meanings are compared for `limit_s`."""
     kernel_name = record["kernel_name"]
     reason = record.get("refused")
     try:
@@ -220,7 +220,7 @@ def _write(record: Mapping[str, Any], folder: Path, run: Path) -> Declaration:
 
 
 def _refusal(record: Mapping[str, Any]) -> str | None:
-    """Why the call cannot be taken over, where its record does not say so."""
+    """The reason why a call cannot be taken over although its record does not say so; None where it can."""
     unknown = [one["dtype"] for one in record["arguments"] if not is_known(one["dtype"])]
     if unknown:
         return f"an argument is of {unknown[0]}, which is not supported"
@@ -257,7 +257,7 @@ def with_answers(record: Mapping[str, Any], files: Path, folder_of: Folder) -> d
 
 
 def _results(folder: Path) -> list[np.ndarray[Any, Any] | None]:
-    """What the kernel's only configuration leaves in each of its arguments; None of one that it does not write."""
+    """The contents of each argument after a run of the kernel's only configuration; None for one not written."""
     kernel, device = own_kernel(folder), CpuDevice()
     problem = kernel.problem(kernel.example_shape, kernel.dtypes[0])
     try:

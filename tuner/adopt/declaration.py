@@ -148,7 +148,7 @@ class Declaration:
         return f"def inputs({p}, {generator}):\n    {doc}\n    return {{\n{uses}\n    }}"
 
     def _answer(self) -> list[str]:
-        """`reference` and `check`; none where nobody says what is right. Without an `atol` the tolerance is our own."""
+        """The lines of `reference` and `check`; none where nobody says what is right. Without `atol` ours counts."""
         record, names = self._record, self._arguments.names
         tolerance = TOLERANCE.get(self._dtype, 1e-5)
         if not self._has_answer:
@@ -186,7 +186,7 @@ class Declaration:
         return self.is_for_any_size and not self._posed
 
     def _fault(self) -> str:
-        """Which sizes are admitted; "" where all are."""
+        """The declaration's fault, which names the sizes that are admitted; "" where all are."""
         if self._is_for_all:
             return ""
         sizes: dict[str, tuple[int, ...]] = {}
@@ -242,11 +242,11 @@ class Declaration:
         return macro_of(name, values)
 
     def _of_layout(self, _argument: Record) -> str:
-        """What else a tensor says: nothing, where it is dense."""
+        """What a tensor's declaration says beyond its name, shape and role: nothing for a dense one."""
         return ""
 
     def _of_variant(self) -> list[str]:
-        """What else the variant says."""
+        """The variant's further lines in the declaration: none for Kernel Tuner's."""
         return []
 
     @property
@@ -306,7 +306,7 @@ class Declaration:
         return [f"{name[1]}={name[1]}," for name in names if name]
 
     def _tensors(self) -> list[tuple[str, str, Record, str | None]]:
-        """Name, role, what it is and the file of what is right in it."""
+        """For each tensor: name, role, description, and the file of its right values."""
         arguments = self._record["arguments"]
         answers = [*(self._record["answer"] or ()), *(None for _ in arguments)]
         listed = zip(self._arguments.names, self._roles, arguments, answers, strict=False)

@@ -109,7 +109,7 @@ def _arguments(call: Node, names: list[str], text: str) -> list[int]:
 
 
 def _constants(host: Node, names: list[str], record: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """What fills constant memory by its name; and the values of parameters with which something unknown does."""
+    """Texts that fill constant symbols; and, by parameter, values with which the host computes another filling."""
     filled: dict[str, str] = {}
     excluded: dict[str, list[int]] = {}
     for call in descendants(host):
@@ -129,7 +129,7 @@ def _constants(host: Node, names: list[str], record: Mapping[str, Any]) -> tuple
 
 
 def _values_under(node: Node, parameters: Mapping[str, list[int]]) -> tuple[str, list[int]] | None:
-    """The parameter and its values with which the node is compiled; None where no `#if` of one parameter says that."""
+    """The one parameter whose `#if` compiles the node, and its values that do; None where no such `#if` is found."""
     one = node.parent
     while one is not None and one.type != "preproc_if":
         one = one.parent

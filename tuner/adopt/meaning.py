@@ -1,4 +1,4 @@
-"""Which parameters of a kernel without an answer change what it computes: those pose a problem, and tune nothing."""
+"""Finds a kernel's parameters that change its result: they belong to the problem, and are not tuned."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BLOCKS_ALONG_AN_AXIS = 2
 """Blocks that are launched along an axis of the grid: what a parameter does to the result, it does in a few blocks."""
 
 LIMIT_S = 120.0
-"""For all calls of a script."""
+"""The time for comparing what parameters mean, over all calls of a script."""
 
 _SEED = 1
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The parameters that change the result; `untold` are those of which nobody knows, and `why`."""
+    """The parameters that change the result; `untold`: those that were not compared, and `why`."""
 
     changing: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Meaning:
 
     @property
     def notes(self) -> list[str]:
-        """What the kernel's user should know of it."""
+        """Notes for the kernel's user: parameters that change the result, and those of which that was not found out."""
         notes = []
         if self.changing:
             notes.append(f"{', '.join(self.changing)}: changes the result, so it is an axis of the problem now")
@@ -69,7 +69,7 @@ def candidates(record: Mapping[str, Any]) -> list[str]:
 
 
 def meaning(kernel: Kernel, names: Sequence[str], limit_s: float = LIMIT_S) -> Meaning:
-    """What a few blocks compute on the CPU: each parameter's default, first and last value, compared in pairs."""
+    """Which parameters change what a few blocks compute on the CPU: default, first and last value, in pairs."""
     if not names:
         return Meaning()
     if limit_s <= 0:
@@ -114,7 +114,7 @@ def _pairs(
 
 
 def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Configuration, Configuration]) -> bool:
-    """Whether two configurations compute something else where both write; one that fails does not count as such.
+    """Whether two configurations differ where both write; one that fails does not count as different.
 
     Their blocks need not cover the same elements: work per thread changes how many there are.
     """
@@ -138,13 +138,13 @@ def _differ(device: CpuDevice, kernel: Kernel, problem: Problem, pair: tuple[Con
 
 
 def _written(results: NDArray[Any], again: NDArray[Any], before: NDArray[Any] | None) -> NDArray[np.bool_]:
-    """The elements that both launches left with one value, which is not what an array that is read held before."""
+    """The elements that both launches wrote: each left one value, and not what an input array held before."""
     written = (results == again) | ((results != results) & (again != again))  # noqa: PLR0124 - NaN is unequal to itself
     return np.asarray(written if before is None else written & (results != before), np.bool_)
 
 
 def posed(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The record of the same kernel with these parameters as axes of its problem."""
+    """The record of the same kernel with these parameters turned into axes of its problem."""
     text_of = {name: f'p.shape["{name}"]' for name in names}
 
     def read(expression: str) -> str:

@@ -12,7 +12,7 @@ _NUMPY_DTYPES = frozenset(
 
 
 def made(name: str, contents: Mapping[str, Any], shape: str) -> str | None:
-    """An expression that makes such contents; None where Tilewright draws the like by itself."""
+    """An expression that makes such contents; None where Tilewright's own draws are like them."""
     match contents:
         case {"kind": "file"}:
             return f'np.load(FOLDER / "{name}.npy")'
@@ -47,7 +47,7 @@ def _drawn_whole(contents: Mapping[str, Any], shape: str) -> str:
 
 
 def number(value: float) -> str:
-    """The number as Python writes it; infinities and NaN, which it has no literal for, by float()."""
+    """The number in Python's syntax; infinities and NaN, which have no literal, by float()."""
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
@@ -62,7 +62,7 @@ def quoted(text: str) -> str:
 
 
 def answer_file(name: str) -> str:
-    """The file of what is right in that argument."""
+    """The name of the file with the argument's right values."""
     return f"answer_{name}.npy"
 
 

@@ -32,7 +32,7 @@ class AdoptionError(TunerError):
 
 @dataclass(frozen=True)
 class Calls:
-    """What a script asked Kernel Tuner for; `notes` are about the script as a whole."""
+    """The calls of Kernel Tuner that a script made; `notes` are about the script as a whole."""
 
     records: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ def axis_at(place: int, record: Mapping[str, Any], axes: Mapping[str, int]) -> s
 
 
 def is_for_any_size(record: Mapping[str, Any], axes: Mapping[str, int]) -> bool:
-    """Whether the kernel is told its size at run time, and its grid and all of its arrays follow from it.
+    """Whether the kernel gets its size at run time, and its grid and all of its arrays follow from it.
 
     Not where the grid is the same for every size, where the script gives an answer, where contents are kept, where a
     size is written in the source, or where a function computes the launch, which may know the size.

@@ -33,7 +33,7 @@ def macro_of(name: str, values: Sequence[Any]) -> str:
 
 
 def origin_of(record: Mapping[str, Any]) -> str:
-    """Where the kernel is taken over from, in words."""
+    """The origin of the kernel, in words: "a script of Kernel Tuner's" unless the record has another."""
     return str(record.get("origin", "a script of Kernel Tuner's"))
 
 
@@ -68,7 +68,7 @@ def _equals(name: str, value: Any, values: Sequence[Any]) -> str:
 
 
 def _with_default(text: str, name: str, default: int) -> str:
-    """The text, which takes the parameter from outside and defines the default where it has a definition."""
+    """The text changed to take the parameter from outside, with the default where it had a definition."""
     guarded, count = re.subn(_GUARDED.format(name=name), rf"\g<1> {default}", text)
     if count:
         return guarded
@@ -81,7 +81,7 @@ def _with_default(text: str, name: str, default: int) -> str:
 
 
 def _filled(text: str, symbol: str, values: str) -> str:
-    """The text, whose constant memory has these values from the start: no compiler takes them for fixed."""
+    """The text with these values in its constant memory from the start; no compiler treats them as fixed."""
     declared = rf"(__constant__[^;={{}}]*?\b{symbol}\s*(?:\[[^\]]*\]\s*)*);"
     filled, count = re.subn(
         declared,
@@ -95,7 +95,7 @@ def _filled(text: str, symbol: str, values: str) -> str:
 
 
 def _front(record: Mapping[str, Any], body: str) -> str:
-    """What stands before the source, so that it finds what Kernel Tuner gives it."""
+    """The lines ahead of the source, which define what Kernel Tuner would give it."""
     names = record["parameters"]
     lines = [f"// Taken over from {origin_of(record)}; its parameters: {', '.join(names) or 'none'}."]
     own = {"kernel_tuner": "1"} | {f"grid_size_{axis}": f"gridDim.{axis}" for axis in "xyz"}
@@ -137,7 +137,7 @@ def with_cut(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut_of(project: Project, entry: str) -> Cut:
-    """The part that the entry needs; all of it where macros make the function, or several have its name."""
+    """The part that the entry needs; everything where macros make the function, or several have its name."""
     bare = entry.partition("<")[0].rpartition("::")[2].strip()
     found = [kernel for kernel in project.main.kernels if kernel.name == bare]
     if len(found) != 1:
@@ -200,7 +200,7 @@ class Arguments:
         return PointerUses(self._tree).of(self._function.node, name)
 
     def axes_of_blocks(self, name: str) -> str:
-        """The axes of the grid along which each block writes its own number into the array; "" where it does more.
+        """The axes of the grid whose block number each block writes to its own element; "" where it does more.
 
         It is written in the kernel, or in a function that it calls.
         """
@@ -221,7 +221,7 @@ _OF_BLOCKS = r"[\s()+*]*(?:(?:blockIdx|gridDim)\.[xyz][\s()+*]*)+"
 
 
 def _axes_of_blocks(name: str, body: str) -> str:
-    """Those of the blocks in the index of the only assignment to the array; "" where the index has anything else."""
+    """The axes of blockIdx that alone index the array's only assignment; "" where anything else does."""
     indices = re.findall(rf"\b{name}\s*\[([^\[\]]*)\]\s*=(?!=)", body)
     if len(indices) != 1 or not re.fullmatch(_OF_BLOCKS, indices[0]):
         return ""
@@ -234,7 +234,7 @@ def _name_of(part: str) -> str:
 
 
 def _body_of(text: str, entry: str, kind: str = "__global__") -> str:
-    """What stands between the braces of the function."""
+    """The text between the braces of the function; "" where the function is not found."""
     start = re.search(rf"{kind}[^;{{}}]*?\b{re.escape(entry)}\s*\([^{{;]*\{{", text)
     if start is None:
         return ""

@@ -11,7 +11,7 @@ from tilewright.tuner.runtime.errors import LaunchError
 from tilewright.tuner.runtime.runtime import Runtime
 
 UNTRACEABLE = "torch.compile cannot trace the choice of a configuration: launch it in a torch.library.custom_op"
-"""With `fullgraph=True`; without, PyTorch launches it outside of the graph."""
+"""The refusal with `fullgraph=True`; without it, PyTorch launches outside of the graph."""
 
 
 def autotune(
@@ -37,7 +37,7 @@ class ChosenFunction:
         self._chosen: dict[tuple[Any, ...], Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """As the autotuner has it: `fn`, `configs`, `keys`, `warmup` and whatever else is asked for."""
+        """The autotuner's own attribute: `fn`, `configs`, `keys`, `warmup` or any other."""
         return getattr(self.__dict__["tuner"], name)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ class ChosenFunction:
         return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """One launch; what is known of the problem is looked for at the first of its kind."""
+        """One launch; at the first of its kind the known configuration is looked up."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.compiler.is_compiling():
             raise LaunchError(UNTRACEABLE)
@@ -58,7 +58,7 @@ class ChosenFunction:
         return launched(self.tuner, self.best_config, named, args, kwargs)
 
     def _first(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The first that the application's own pruning keeps: some of the others may compute something else."""
+        """The first configuration that the application's own pruning keeps: others may compute something else."""
         self.tuner.nargs = dict(zip(self.tuner.arg_names, args, strict=False))  # where Triton looks for them
         try:
             return self.tuner.prune_configs(kwargs)[0]

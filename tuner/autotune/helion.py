@@ -36,13 +36,13 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class Entries(Protocol):
-    """Texts by key."""
+    """A store of texts by key."""
 
     def get(self, key: str) -> str | None:
         """The text; None where there is none."""
 
     def put(self, key: str, data: str) -> None:
-        """Keeps a text."""
+        """Stores the text under that key."""
 
     def newest(self) -> Iterator[str]:
         """Every text, the newest first."""
@@ -74,7 +74,7 @@ class RemoteCache(RemoteCacheBackend):  # type: ignore[misc]  # Helion need not 
 
 
 class ServedEntries:
-    """Those of the service. One that does not answer is left alone for a minute; each kind of refusal warns once."""
+    """The service's entries. If it does not answer it is left alone for a minute; each kind of refusal warns once."""
 
     def __init__(self, api: ApiCalls) -> None:
         self._api = api
@@ -91,7 +91,7 @@ class ServedEntries:
         self._answer(f"{PATH}/{key}", {"data": data}, "PUT")
 
     def newest(self) -> Iterator[str]:
-        """Asked for in pages, as many as are read."""
+        """The entries' texts, the newest first, requested in pages as they are read."""
         query = f"?limit={PAGE}"
         while page := self._answer(PATH + query):
             yield from (str(item["data"]) for item in page.get("items", ()))
@@ -128,7 +128,7 @@ class KeptEntries:
         self.folder = folder or default_folder().parent / "helion"
 
     def get(self, key: str) -> str | None:
-        """The file's text."""
+        """The file's text; None where it cannot be read."""
         try:
             return self._path(key).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -142,7 +142,7 @@ class KeptEntries:
             path.unlink(missing_ok=True)
 
     def newest(self) -> Iterator[str]:
-        """By the time of writing."""
+        """The files' texts, the last written first."""
         for path in self._files():
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 yield path.read_text(encoding="utf-8")
@@ -161,7 +161,7 @@ class KeptEntries:
 
 
 def _is_entry(data: str) -> bool:
-    """Whether Helion can read it: what it cannot read would stop the program."""
+    """Whether Helion can read the text: one that it cannot read would stop the program."""
     try:
         entry = json.loads(data)
         return isinstance(json.loads(entry["config"]), dict)

@@ -1,4 +1,4 @@
-"""What is known of the calls of an autotuned Triton function: the problem that a call poses, and the best for it."""
+"""Known configurations for the calls of an autotuned Triton function, by the problem that each call poses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KnownConfigs:
         return {**dict(zip(self._tuner.arg_names, args, strict=False)), **kwargs}
 
     def search(self, named: Mapping[str, Any]) -> str | None:
-        """What a search for this call depends on: function, configurations, key, device model, Triton's version.
+        """The key of a search for this call: function, configurations, key, device model and Triton's version, as text.
 
         None where a part of it is not known.
         """
@@ -60,7 +60,7 @@ class KnownConfigs:
         return repr((triton.__version__, place.slug, function, configurations, values, dtypes))
 
     def _text(self) -> str:
-        """Triton's hash of the function and of what it calls; its source where it is interpreted."""
+        """Triton's hash of the function and of all that it calls; its source where it is interpreted."""
         function = self._tuner.fn
         while not hasattr(function, "cache_key") and hasattr(function, "fn"):
             function = function.fn
@@ -72,7 +72,7 @@ class KnownConfigs:
         return (*(named.get(name) for name in self._tuner.keys), *kinds)
 
     def config(self, named: Mapping[str, Any], *, otherwise: str) -> Any:
-        """What is known of the problem, in Triton's words; None for calls that no declared kernel describes.
+        """The configuration known for the problem, as Triton's Config; None for calls that no kernel describes.
 
         `otherwise`: what the call is launched with then, for the warning.
         """
@@ -91,7 +91,7 @@ class KnownConfigs:
             return None
 
     def _declared(self, runtime: Runtime) -> Kernel:
-        """The kernel that declares this very function, with those variants that do; raises NotPosedError."""
+        """The kernel that declares this very function, with the variants that use it; raises NotPosedError."""
         entry, text = self._tuner.base_fn.__name__, self._source()
         declared = [k for k in runtime.kernels.kernels() if k.is_triton and k.entry == entry]
         for kernel in declared:
@@ -154,7 +154,7 @@ def _place_of(layout: Layout) -> TargetDevice:
 
 
 def is_value(given: Any, text: str) -> bool:
-    """Whether a constexpr of the call is what the declared kernel is compiled with."""
+    """Whether the declared kernel is compiled with the same value as the call's constexpr."""
     value = getattr(given, "value", given)
     if isinstance(value, (bool, int, float, str, type(None))):
         known = constexprs(["it"], {"it": text})["it"] if not text.isidentifier() or text in WORDS else None
@@ -168,7 +168,7 @@ WORDS = {"True", "False", "None"}
 def launched(
     tuner: Any, config: Any, named: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """What the launch with that configuration returns; its hook runs ahead, as Triton has it."""
+    """The result of a launch with that configuration, ahead of which its hook runs, as in Triton."""
     if config.pre_hook is not None:
         config.pre_hook({**named, **config.all_kwargs()})
     return tuner.fn.run(*args, **kwargs, **config.all_kwargs())

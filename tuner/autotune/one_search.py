@@ -25,9 +25,9 @@ FAILED = "failed"
 
 
 def found_once(topic: str, names: Collection[str], search: Callable[[], str], *, patience_s: float = PATIENCE_S) -> str:
-    """One of `names`: what `search` returned here, or in the process that began the search on the topic.
+    """One of `names`: the result of `search` here, or of the process that first began a search on the topic.
 
-    A search that failed or takes longer than `patience_s` in the other process is made here too. Of ranks the first
+    A search that failed or takes longer than `patience_s` in the other process is made here too. With ranks, the first
     answer holds for all; a file's answer holds for a day.
     """
     topic, until = hashlib.sha256(topic.encode()).hexdigest(), time.monotonic() + patience_s
@@ -105,7 +105,7 @@ def _by_file(topic: str, names: Collection[str], search: Callable[[], str], unti
 
 
 def _locked(file: IO[str], until: float) -> bool:
-    """Whether this process has the file now; a process that ends leaves it."""
+    """Whether this process holds the file's lock now; a process that ends releases it."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

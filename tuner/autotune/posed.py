@@ -22,7 +22,7 @@ class NotPosedError(Exception):
 
 
 def layout_of(value: Any) -> Layout:
-    """Where an array lies, of any framework; raises LaunchError for what is none."""
+    """The layout of any framework's array; raises LaunchError for a value that is no array."""
     reader = READERS[type(value)]
     return reader.layout(reader.read(value)[1])
 
@@ -56,7 +56,7 @@ def problem_of(kernel: Kernel, values: Sequence[Any], constexprs: Mapping[str, A
 def _sides(
     kernel: Kernel, probe: Problem, layouts: Mapping[str, Layout], numbers: Mapping[str, Any]
 ) -> Iterator[tuple[float, int]]:
-    """What the probe has at each place beside what the call has there; numbers come last, and so count."""
+    """Pairs of the probe's number and the call's at each place; numbers come last, so that they win over shapes."""
     for tensor in kernel.tensors:
         shape, layout = tensor.shape(probe), layouts[tensor.name]
         if len(shape) == len(layout.shape):

@@ -1,6 +1,6 @@
 """`tilewright run`: in somebody's program `triton.autotune` takes what is known, and searches only where nothing is.
 
-Of processes that would search for the same, one does.
+If several processes would search for the same, one does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEARCH = "what triton.autotune finds"
 
 
 def start() -> None:
-    """From now on, in this process. Where a call's configuration is known, nothing is tuned for it."""
+    """Watches Triton's autotuner from now on, in this process: calls whose configuration is known start no search."""
     from triton.runtime.autotuner import Autotuner  # noqa: PLC0415 - the program has just imported Triton
 
     search, decorate = Autotuner.run, Autotuner.__init__
@@ -48,7 +48,7 @@ def start() -> None:
 
 @cache
 def _import_ahead() -> None:
-    """Imports what the first launch needs, beside the program, which makes its arrays meanwhile; once a process.
+    """Imports in a thread what the first launch needs, while the program makes its arrays; once a process.
 
     A process that forks waits for it: an import that is under way would never end in the child.
     """
@@ -64,7 +64,7 @@ def _imported() -> None:
 
 
 def _state(tuner: Any) -> Any:
-    """What is known of the autotuner's calls, and what was chosen for them."""
+    """The autotuner's KnownConfigs, and the configurations chosen for its calls so far."""
     if "tilewright" not in tuner.__dict__:
         with _without_collections():
             module = importlib.import_module(f"{__package__}.known")
@@ -74,7 +74,7 @@ def _state(tuner: Any) -> Any:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Garbage is collected later: what PyTorch has loaded is looked through for a tenth of a second, and stays."""
+    """Puts garbage collection off: going through what PyTorch has loaded takes 0.1 s, and frees nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +85,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def _searched(tuner: Any, known: Any, named: Any, launch: Callable[[], Any]) -> tuple[Any, list[Any]]:
-    """The configuration that this process's search finds or that of another one has found, and what it launched.
+    """The configuration that a search finds, in this process or another, and the result of its launch.
 
     `launch` searches and launches, as Triton does. None: there is nothing to search for, or nothing to share.
     """

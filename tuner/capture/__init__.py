@@ -1,1 +1,1 @@
-"""What a running program launches through PyCUDA and CuPy, and folders of kernels made of it."""
+"""Captures of a running program's launches through PyCUDA and CuPy, and folders of kernels made of them."""

@@ -46,7 +46,7 @@ def adopt_launch(capture: Capture, name: str, *, target: Path, others: Sequence[
 
 
 def _named(launch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The launch with its function's name as the source has it; raises CaptureError."""
+    """The launch under its function's name in the source; raises CaptureError."""
     entry = unmangled(launch["entry"])
     if entry is None:
         fix = 'give the function that is launched a name by extern "C", or compile it by name_expressions'
@@ -100,7 +100,7 @@ def _record(launch: Mapping[str, Any], folder: Path, run: Path) -> dict[str, Any
 
 
 def _types(launch: Mapping[str, Any]) -> list[str]:
-    """Each parameter as the source has it; "" where that is unclear. Raises CaptureError for a wrong number."""
+    """Each parameter as the source declares it; "" where that is unclear. Raises CaptureError for a wrong count."""
     text = _DEFINITION.sub(" ", COMMENT.sub(" ", launch["source"]))
     parts = parameters_of(text, launch["entry"].partition("<")[0].rpartition("::")[2].strip())
     count = len(launch["arguments"])
@@ -167,7 +167,7 @@ def _array(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 
 def _sizes(arguments: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Sizes that a grid may follow from: whole numbers that are passed, then those of arrays."""
+    """Sizes that a grid may follow from: whole numbers that are passed, then the sizes of arrays."""
     passed = [one["value"] for one in arguments if one["kind"] == "scalar" and isinstance(one["value"], int)]
     shapes = [one["shape"] for one in arguments if one["kind"] == "tensor"]
     return list(dict.fromkeys([*passed, *(size for shape in shapes for size in shape), *map(math.prod, shapes)]))
@@ -195,7 +195,7 @@ _LENGTH = re.compile(r"\d+")
 
 
 def unmangled(name: str) -> str | None:
-    """The function's name with its namespaces, `_ZN4mine5scaleEPfi` is `mine::scale`; None of a template's instance.
+    """The function's name with its namespaces: `mine::scale` for `_ZN4mine5scaleEPfi`; None for a template's instance.
 
     A name that is not mangled comes back as it is.
     """

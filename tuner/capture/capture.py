@@ -49,7 +49,7 @@ class CaptureError(TunerError):
 
 @dataclass(frozen=True)
 class Capture:
-    """What a program launched, by time; `launches` are rows as the document has them."""
+    """A program's launches, the longest first; `launches` are rows as the document has them."""
 
     folder: Path
     program: list[str]
@@ -57,7 +57,7 @@ class Capture:
 
     @classmethod
     def load(cls, folder: Path) -> Capture:
-        """Raises CaptureError."""
+        """The capture in that folder; raises CaptureError."""
         try:
             document = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -141,7 +141,7 @@ def _launches(command: Sequence[str], made: Path, limit_bytes: int | None) -> li
 
 
 def _nothing(words: str, made: Path) -> str:
-    """Why there are no launches."""
+    """A sentence on why there are no launches."""
     if (made / "launched").exists():
         fix = "let them end by themselves (of a multiprocessing.Pool, call close and join)"
         return f"the processes of `{words}` that launch are killed before they end, and so write nothing: {fix}"
@@ -151,7 +151,7 @@ def _nothing(words: str, made: Path) -> str:
 
 
 def _ranked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The longest first, each with a name of its own and its share of the time of all."""
+    """The launches, the longest first, each with a unique name and its share of the total time."""
     total_ms = sum(row["time_ms"] or 0 for row in rows)
     ranked: list[dict[str, Any]] = []
     names: set[str] = set()

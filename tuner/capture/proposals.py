@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"[1-9]\d*")
 
 @dataclass
 class Proposals:
-    """Parameters with values and default; grid, block and shared memory in terms of them; what is left of the flags."""
+    """Parameters with values and defaults; grid, block and shared memory in terms of them; the remaining flags."""
 
     entry: str
     flags: list[str]
@@ -45,7 +45,7 @@ class Proposals:
 
 
 def proposals(launch: Mapping[str, Any], sizes: Sequence[int]) -> Proposals:
-    """The proposals for a captured launch. `sizes`: those of its problem, passed as numbers before those of arrays."""
+    """The proposals for a captured launch. `sizes`: the problem's, those passed as numbers before those of arrays."""
     source = COMMENT.sub(" ", launch["source"])
     entry, *template = _template(launch["entry"], source)
     made = Proposals(entry[0], [])
@@ -73,7 +73,7 @@ def proposals(launch: Mapping[str, Any], sizes: Sequence[int]) -> Proposals:
 
 
 def joined(options: Sequence[str]) -> list[str]:
-    """The options with each macro, and each folder of headers, in one word: `-D`, `N=4` is `-DN=4`."""
+    """The options with each macro and each header folder in one word: `-D`, `N=4` becomes `-DN=4`."""
     words: list[str] = []
     for option in options:
         name, is_long, value = option.partition("=")
@@ -107,7 +107,7 @@ def _template(entry: str, source: str) -> list[tuple[Any, ...]]:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between the commas that are in no brackets."""
+    """The parts of the text between its commas; those within brackets do not count."""
     parts, depth = [""], 0
     for character in text:
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)

@@ -36,7 +36,7 @@ def default_folder() -> Path:
 
 
 class CubinCache:
-    """Compiled by key. Any number of processes may use one folder; a cache that fails costs time, never a result."""
+    """Compiled cubins by key. Any number of processes may share a folder; a failing cache costs time, no result."""
 
     def __init__(self, folder: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
         self.folder, self.max_bytes = folder or default_folder(), max_bytes
@@ -88,7 +88,7 @@ class CubinCache:
 
 
 def remove_oldest(paths: Iterable[Path], max_bytes: int) -> None:
-    """Removes the files used longest ago until at most 9/10 of `max_bytes` are left, if there are more; no folders."""
+    """Removes the files used longest ago down to 9/10 of `max_bytes`, if there are more; folders stay."""
     files: list[tuple[float, int, Path]] = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # another process evicts too
@@ -151,7 +151,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def encode(key: str, compiled: Compiled) -> bytes:
-    """All of it as bytes, beginning with a SHA-256 of the key and of them."""
+    """The compiled result as bytes, which begin with a SHA-256 over the key and the rest."""
     facts = {"resources": asdict(compiled.resources), "log": compiled.log, "compile_ms": compiled.compile_ms}
     head = json.dumps(facts | ({} if compiled.launch is None else {"launch": asdict(compiled.launch)})).encode()
     body = len(head).to_bytes(8, "big") + head + compiled.cubin

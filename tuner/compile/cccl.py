@@ -47,7 +47,7 @@ def version() -> str:
 
 @cache
 def own_headers() -> dict[str, str]:
-    """Headers by name to take in place of CUB's: of what it has for the host alone nothing is left.
+    """Headers to use in place of CUB's, by name: parts for the host alone are left out.
 
     `<cub/cub.cuh>` includes all of that, and that of CCCL 3.5 refuses NVRTC altogether.
     """
@@ -59,7 +59,7 @@ def own_headers() -> dict[str, str]:
 
 
 def remedy(source: str, log: str) -> str:
-    """What to do where such a header made the compilation fail, as a line ahead of the log; "" where none did."""
+    """A line for ahead of the log that says what to do where such a header made compiling fail; "" where none did."""
     included = _INCLUDE.search(source)
     if included and not folders() and _MISSING.search(log):
         return (

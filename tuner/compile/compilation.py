@@ -132,7 +132,7 @@ class Compiled:
     shared: bytes = field(default=b"", repr=False)
 
     def function(self, entry: str) -> tuple[bytes, str]:
-        """The cubin with that function, and its name there; its own cubin where neither has it."""
+        """The cubin that has the function, and the function's name in it; the own cubin where none has it."""
         symbol = _symbol(self.shared, entry)
         return (self.shared, symbol) if symbol else (self.cubin, symbol_of(self.cubin, entry))
 
@@ -182,7 +182,7 @@ def read_resources(log: str, entry: str) -> Resources:
 
 
 def triton_version() -> str:
-    """For instance "3.9.0", without importing it; raises NoCompilerError where Triton is not installed."""
+    """Triton's version, such as "3.9.0", without importing it; raises NoCompilerError where it is not installed."""
     try:
         return version("triton")
     except PackageNotFoundError:
@@ -191,7 +191,7 @@ def triton_version() -> str:
 
 @cache
 def compiler_version(compiler: Compiler) -> str:
-    """For instance "13.0.88"; raises NoCompilerError where the compiler is not on this machine."""
+    """The compiler's version, such as "13.0.88"; raises NoCompilerError where the compiler is not on this machine."""
     if compiler == "nvrtc":
         return nvrtc.version()
     if compiler == "triton":

@@ -25,7 +25,7 @@ class NvrtcError(Exception):
 
 @cache
 def version() -> str:
-    """For instance "13.0.88", or "13.0" where the library does not say more. Raises NoCompilerError."""
+    """NVRTC's version, such as "13.0.88", or "13.0" where the library does not say more. Raises NoCompilerError."""
     library, path = _library()
     major, minor = ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
@@ -86,9 +86,9 @@ def library_folders() -> Iterator[Path]:
 
 @cache
 def header_folders() -> tuple[Path, ...]:
-    """Where CUDA's own headers lie, such as cooperative_groups.h, and those that they include; empty without them.
+    """Folders of CUDA's own headers, such as cooperative_groups.h, and of those that they include; empty without them.
 
-    NVRTC comes without: they are a toolkit's, or in the wheels nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl.
+    NVRTC has none: they come with a toolkit, or the wheels nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl.
     """
     for folder in library_folders():
         include = folder.parent / "include"

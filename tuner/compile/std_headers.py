@@ -244,13 +244,13 @@ MOST_SOURCES = 64
 
 
 def without_cuda_headers(source: str) -> str:
-    """The source without its includes of CUDA_HEADERS, for a compiler that has what they declare."""
+    """The source without its includes of CUDA_HEADERS, for a compiler that already has those declarations."""
     return _CUDA_INCLUDE.sub("", source)
 
 
 @lru_cache(MOST_SOURCES)
 def prelude(source: str) -> str:
-    """Definitions to compile ahead of the source: of words such as `uint8_t` that it uses and does not define."""
+    """Definitions to compile ahead of the source: of words such as `uint8_t` that it uses without defining them."""
     named = set(_MENTIONED.findall(source))
     if named:
         named -= {name for found in _DEFINED.findall(source) for name in found}
@@ -262,7 +262,7 @@ def prelude(source: str) -> str:
 
 
 def _needed_by(names: set[str]) -> set[str]:
-    """The words in the texts of these: INT_MIN is -INT_MAX - 1."""
+    """The words that the texts of these words use in turn: INT_MIN is -INT_MAX - 1."""
     return {word for name in names for word in _MENTIONED.findall(_WORDS[name])} - names
 
 

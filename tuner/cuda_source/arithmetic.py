@@ -29,7 +29,7 @@ def chosen(condition: str | None, value: str | None, otherwise: str | None) -> s
 
 
 def negated(condition: str | None) -> str | None:
-    """The condition's contrary, as 0 or 1."""
+    """The opposite of the condition, as 0 or 1."""
     return {None: None, "0": "1", "1": "0"}.get(condition, f"(1 - ({condition}))")
 
 
@@ -42,7 +42,7 @@ class Names:
         self._depth = 0
 
     def define(self, name: str, text: str | None, condition: str | None) -> None:
-        """From here on the name stands for the text where the condition holds; None: for nothing."""
+        """Notes that from here on the name stands for the text where the condition holds; None: for nothing."""
         if name in self._parameters:
             return
         before = self._defined.setdefault(name, [])
@@ -51,7 +51,7 @@ class Names:
         before.append((condition, text))
 
     def is_defined(self, name: str) -> str | None:
-        """Whether the name is defined, as 0 or 1; None of one that is defined elsewhere if at all."""
+        """Whether the name is defined, as 0 or 1; None for a name that only other files may define."""
         if name in self._parameters:
             return "1"
         found: str | None = "0" if name in self._defined else None
@@ -121,7 +121,7 @@ def _combined(kind: str, operator: str, operands: list[str]) -> str | None:
 
 
 def _truth(text: str) -> str:
-    """Whether it is not 0; a comparison says that itself."""
+    """Whether the number is not 0; a comparison is its own answer."""
     return text if isinstance(ast.parse(text, mode="eval").body, ast.Compare) else f"({text} != 0)"
 
 

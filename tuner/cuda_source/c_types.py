@@ -22,7 +22,7 @@ def aliases_in(text: str) -> list[tuple[str, str]]:
 
 
 def macros_in(text: str) -> dict[str, str]:
-    """The words of each macro that is words alone, as one for a type is, by its name."""
+    """The words of each macro, by its name, that stands for words alone, as a type's does."""
     return {found[1]: found[2] for found in _MACRO.finditer(text)}
 
 

@@ -34,7 +34,7 @@ class ConstantArray:
 
 
 def constant_arrays(source: str) -> Iterator[ConstantArray]:
-    """The arrays of numbers that the source, which has no comments, declares without contents, as far as it is clear.
+    """Arrays of numbers that the source (without comments) declares without contents, as far as they can be read.
 
     A single number is an array of one.
     """
@@ -50,7 +50,7 @@ def constant_arrays(source: str) -> Iterator[ConstantArray]:
 
 
 def declared(array: ConstantArray, dtype: str) -> str:
-    """The array as a declaration states it, of a kernel that computes in that dtype."""
+    """The array as written in the declaration of a kernel that computes in that dtype."""
     own = "" if array.dtype in {None, dtype} and dtype in REAL else f', dtype="{array.dtype}"'
     shape = ", ".join(map(str, array.shape))
     return f'Tensor("{array.name}", "input", shape_of({shape}), symbol="{array.name}"{own}),'

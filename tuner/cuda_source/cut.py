@@ -53,7 +53,7 @@ class Cut:
 
 
 def cut(project: Project, kernel: KernelFunction, also: Iterable[str] = ()) -> Cut:
-    """The source and its headers with blanks in place of what neither the kernel needs nor the names in `also`.
+    """The source and its headers; what neither the kernel nor the names in `also` need is blanked.
 
     What stays: the kernel, and by name whatever it mentions (device functions, types, constants, templates),
     directives, macros, and includes of headers that device code uses. Headers of which nothing is left go.
@@ -147,7 +147,7 @@ def _needed(
 
 
 def _with_macros(names: Iterable[str], macros: dict[str, set[str]]) -> set[str]:
-    """The names, and those in the texts of the macros among them."""
+    """The names, and the names in the texts of those that are macros."""
     found, waiting = set(names), list(names)
     while waiting:
         new = macros.get(waiting.pop(), set()) - found
@@ -210,7 +210,7 @@ def _is_host_only(node: Node) -> bool:
 
 
 def _is_host_variable(node: Node) -> bool:
-    """Whether it is a variable that is neither constant nor in a GPU's memory; what defines a type is none."""
+    """Whether it is a host's variable: neither constant nor in a GPU's memory. Definitions of types do not count."""
     kind = node.child_by_field_name("type")
     if kind is not None and kind.child_by_field_name("body") is not None:
         return False
@@ -246,7 +246,7 @@ class _Blanking:
                         data[place] = ord(" ")
 
     def _is_empty_linkage(self, node: Node) -> bool:
-        """Whether it is `extern "C"` of one definition, which goes."""
+        """Whether it is `extern "C"` around one definition that is blanked."""
         body = node.child_by_field_name("body") if node.type == "linkage_specification" else None
         return body is not None and body.type != "declaration_list" and body.id not in self.kept
 

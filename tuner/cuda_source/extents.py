@@ -1,4 +1,4 @@
-"""How far a kernel's indices go: which of its numbers bound the threads along each axis, and the shapes of its arrays.
+"""The bounds of a kernel's indices: its numbers that bound the threads along each axis, its arrays' shapes.
 
 A guess from how kernels are usually written: `int x = blockIdx.x * TILE + threadIdx.x; if (x < width) y[r * width + x]`
 """
@@ -32,12 +32,12 @@ class Extents:
 
     @cached_property
     def axes(self) -> list[str]:
-        """Which of x, y and z the kernel asks for."""
+        """The axes among x, y and z that the kernel asks for; x where it asks for none."""
         return sorted(set(_BUILT_IN.findall(text_of(self._body))) or {"x"})
 
     @cached_property
     def is_one_block(self) -> bool:
-        """Whether neither the kernel nor a function beside it asks which block it is: all blocks would do the same."""
+        """Whether the kernel and its functions never ask for the block's index: all blocks would do the same."""
         root = self._body
         while root is not None and root.parent is not None:
             root = root.parent
@@ -95,7 +95,7 @@ class Extents:
 
     @cached_property
     def _indices(self) -> dict[str, str]:
-        """The axis of each variable that counts threads, directly or as another one's value."""
+        """The axis of each variable that holds a thread's index, directly or through another variable."""
         found: dict[str, str] = {}
         for name, value in self._values:
             axes = dict.fromkeys(_THREAD.findall(value))
@@ -119,7 +119,7 @@ class Extents:
         return found
 
     def _bound(self, text: str) -> Bound | None:
-        """The bound that `n`, `(w * h)` or `n - 1` is; None where it has other names than numbers that are passed."""
+        """The bound in `n`, `(w * h)` or `n - 1`; None where it has names other than numbers that are passed."""
         product = re.sub(r"\s*-\s*\w+$", "", text.strip("() \n"))
         if not _PRODUCT.fullmatch(product):
             return None
@@ -128,14 +128,14 @@ class Extents:
 
     @cached_property
     def _linear(self) -> dict[str, tuple[str, str, str]]:
-        """Row, width and column of each index, and of each variable that is one, by its text."""
+        """Row, width and column of each index that has the form, and of each variable set to one, by its text."""
         texts = [value for _, value in self._values]
         texts += [text_of(one.child_by_field_name("indices"))[1:-1] for one in self._nodes("subscript_expression")]
         texts += [name for name, _ in self._values]
         return {text: form for text in texts if (form := self._linear_form(text))}
 
     def _linear_form(self, index: str) -> tuple[str, str, str] | None:
-        """Row, width and column of `row * width + column`, in any order; None of something else."""
+        """Row, width and column of `row * width + column`, in any order; None for other expressions."""
         text = re.sub(r"[()\s]", "", dict(self._values).get(index, index))
         for pattern in (r"(\w+)\*(\w+)\+(\w+)", r"(\w+)\+(\w+)\*(\w+)"):
             parts = re.fullmatch(pattern, text)

@@ -69,7 +69,7 @@ class FirstArgument:
         )
 
     def declared(self, geometry: Geometry, dtype: str) -> str:
-        """The argument as the declaration states it, of a kernel that computes in that dtype."""
+        """The argument as written in the declaration of a kernel that computes in that dtype."""
         own = "" if self.dtype in {None, dtype} else f', dtype="{self.dtype}"'
         if self.role:
             axes = (f'"{axis}"' for axis in geometry.shape_of(self.name))
@@ -81,7 +81,7 @@ class FirstArgument:
 
     @property
     def is_size(self) -> bool:
-        """Whether it is an integer passed by itself, which is taken for the size of an axis; a bool or char is not."""
+        """Whether it is an integer passed by itself, which counts as the size of an axis; bool and char do not."""
         return not self.role and self.dtype not in {None, "uint8", "int8", *REAL}
 
 
@@ -109,7 +109,7 @@ def _refuse(written: str, part: str, kind: str, kernel: KernelFunction, *, is_po
 
 
 def _role(part: str, name: str, kernel: KernelFunction, uses: PointerUses) -> str:
-    """An output is only assigned to; what else is written is restored before each launch, which is right for both."""
+    """The role: `output` where it is only assigned to, else `inout`, which is always right: launches restore it."""
     found = uses.of(kernel.node, name)
     if re.search(r"\bconst\b", part.partition("*")[0]) or found == {READ}:
         return "input"

@@ -17,7 +17,7 @@ CONTAINERS = frozenset(
         *("preproc_if", "preproc_ifdef", "preproc_elif", "preproc_elifdef", "preproc_else"),
     }
 )
-"""What file-level definitions stand in."""
+"""The kinds of nodes that contain file-level definitions."""
 
 NAMES = frozenset({"identifier", "type_identifier", "field_identifier", "namespace_identifier"})
 
@@ -71,7 +71,7 @@ class KernelFunction:
 
     @property
     def line(self) -> int:
-        """Where it begins; lines count from 1."""
+        """The function's first line; lines count from 1."""
         return int(self.node.start_point[0]) + 1
 
     @property
@@ -86,7 +86,7 @@ class KernelFunction:
 
     @property
     def parameters(self) -> list[str]:
-        """Its parameters as they are written, on one line each, without defaults."""
+        """The function's parameters as they are written, each on one line, without defaults."""
         return parameters_in(self.node)
 
     @property

@@ -23,9 +23,9 @@ READ, ASSIGNED, OTHER = "read", "assigned", "other"
 _LOADS = re.compile(r"__ld(?:g|cg|ca|cs|lu|cv)")
 _CASTS = frozenset({"reinterpret_cast", "static_cast", "const_cast"})
 _STEPS = frozenset({"parenthesized_expression", "cast_expression", "update_expression", "conditional_expression"})
-"""What a pointer stays a pointer in."""
+"""The kinds of nodes in which a pointer stays a pointer."""
 _MOVES = frozenset({"expression_statement", "condition_clause", "comma_expression", "for_statement"})
-"""Where a pointer's value is not followed: `p++;` moves it."""
+"""The kinds of nodes that may move a pointer without another use: `p++;`."""
 
 Uses = set[str]
 
@@ -76,7 +76,7 @@ class PointerUses:
         return {OTHER} if hides else set()
 
     def _pointer(self, node: Node, body: Node) -> Iterator[str]:  # noqa: PLR0911 - one line for each kind of node
-        """How an expression that is the pointer, or an offset from it, is used."""
+        """The uses of an expression that is the pointer, or an offset from it."""
         parent = node.parent
         kind = parent.type if parent is not None else ""
         if parent is None or kind in _MOVES:
@@ -102,7 +102,7 @@ class PointerUses:
         return iter((OTHER,))
 
     def _element(self, inner: Node, body: Node) -> Iterator[str]:  # noqa: PLR0911 - one line for each kind of node
-        """How an element, or a member of it, is used."""
+        """The uses of an element, or of a member of it."""
         subscript = inner
         outer = inner.parent
         while outer is not None and outer.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:  # fmt: skip  # noqa: E501
@@ -123,7 +123,7 @@ class PointerUses:
         return iter((READ,))
 
     def _named(self, declarator: Node | None, body: Node) -> Iterator[str]:
-        """The uses of another pointer that is set to this one; a number that is counted from it uses nothing."""
+        """The uses of another pointer that is set to this one; a number computed from it uses nothing."""
         name = text_of(declarator).strip("*& \n").removeprefix("__restrict__").strip()
         if declarator is None or not name.isidentifier() or "&" in text_of(declarator):
             return iter((OTHER,))
@@ -138,7 +138,7 @@ class PointerUses:
     def _passed(
         self, argument: Node, listed: Node, call: Node, body: Node, *, is_element: bool = False
     ) -> Iterator[str]:
-        """How a function or macro uses an argument: the pointer, or an element, perhaps by reference."""
+        """The uses of an argument by a function or macro: the pointer, or an element, perhaps by reference."""
         function = call.child_by_field_name("function")
         called = text_of(function).partition("<")[0].rpartition("::")[2].strip()
         if called in _CASTS:
@@ -180,7 +180,7 @@ class PointerUses:
 
 
 def _declares(name: Node) -> bool:
-    """Whether this is where a variable is declared."""
+    """Whether the node declares a variable."""
     one: Node = name
     while one.parent is not None and one.parent.type in {"pointer_declarator", "reference_declarator"}:
         one = one.parent

@@ -73,7 +73,7 @@ class Device(Protocol):
 
     @property
     def environment(self) -> Environment:
-        """Driver, toolkit, compiler."""
+        """The driver, toolkit and compiler here."""
 
     def bench(self, kernel: Kernel, problem: Problem, seed: int) -> Bench:
         """A bench with fresh random inputs; raises OutOfMemoryError where they do not fit."""

@@ -19,7 +19,7 @@ _ROOT = Path("/")
 
 
 class _Control(NamedTuple):
-    """Where a version of control groups is mounted, and how it names its files and its count of droppable pages."""
+    """A version of control groups: its mount point, its files, and the name of its count of droppable pages."""
 
     mount: str
     limit: str
@@ -38,7 +38,7 @@ _CONTROLS = {
         "memory.oom_control",
     ),
 }
-"""By the controllers that /proc/self/cgroup names: none in version 2, memory in version 1."""
+"""Control groups by the controllers that /proc/self/cgroup names: none in version 2, memory in version 1."""
 
 
 def available_bytes(root: Path = _ROOT) -> int:
@@ -59,7 +59,7 @@ def kills(root: Path = _ROOT) -> int:
 
 
 def be_killed_first() -> None:
-    """Offers this process, and all that it starts, to the kernel ahead of the service's own where memory runs out."""
+    """Makes the kernel kill this process and its children before the service's own where memory runs out."""
     chosen = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):  # no Linux: its own rules
         chosen.write_text(str(max(_KILLED_FIRST, int(chosen.read_text(encoding="ascii")))), encoding="ascii")

@@ -33,7 +33,7 @@ class DeviceEntry:
 
     @property
     def physical_uuid(self) -> str:
-        """The unit on which only one process may measure at a time: the device, or the GPU that it is a slice of."""
+        """The unit on which only one process may measure at a time: the device, or the GPU that it is part of."""
         return self.gpu_uuid or self.uuid
 
 

@@ -20,7 +20,7 @@ def shared_bytes_unit(compute_capability: tuple[int, int]) -> int:
 
 
 def blocks_per_multiprocessor(registers: int, shared_bytes: int, threads: int, limits: Limits) -> int:
-    """Blocks of `threads` threads that fit at once; `shared_bytes` is static and dynamic, nothing reserved included."""
+    """Blocks of `threads` threads that fit at once; `shared_bytes` is static and dynamic, without reserved memory."""
     warps = _divide_up(threads, limits.warp_size)
     by_threads = limits.max_threads_per_multiprocessor // (warps * limits.warp_size)
     counts = [limits.max_blocks_per_multiprocessor, by_threads]

@@ -73,7 +73,7 @@ def mean_loss(spans: Sequence[Span], times: Times) -> tuple[float, float]:
 
 
 def serving(spans: Sequence[Span], size: int) -> Configuration:
-    """The configuration that serves that size; the last one what is beyond."""
+    """The configuration that serves that size; beyond the last span, the last one's."""
     return next((span.configuration for span in spans if size <= span.high), spans[-1].configuration)
 
 
@@ -141,7 +141,7 @@ def _met(chosen: Sequence[tuple[int, int, Configuration]], times: Times, low: in
 
 
 def crossing(one: Mapping[int, float], other: Mapping[int, float], below: int, above: int) -> int:
-    """The last size that the first of two serves, `above` - 1 at most: where lines through their times cross."""
+    """The last size that the first of two spans serves, at most `above` - 1: lines through their times cross there."""
     if not all(size in of_one for of_one in (one, other) for size in (below, above)):
         return above - 1 if above in one else below  # whoever was right at both ends serves what is between them
     lead, lag = other[below] - one[below], one[above] - other[above]

@@ -1,4 +1,4 @@
-"""How long the tuning of a family goes on, and whom it tells."""
+"""The limits of tuning a family, and its callbacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FamilyBudget:
 
     @classmethod
     def of_all(cls, family: Family, trials: int | None, seconds: float | None) -> FamilyBudget:
-        """Limits of all searches together, shared out among the sizes: fewer of these than trials."""
+        """Each size's budget, from limits of all searches together; there are fewer sizes than trials."""
         sizes = max(2, min(FIRST, trials or FIRST))
         count = len(spread(family.low, family.high, sizes))
         return cls(seconds and seconds / count, trials and max(1, trials // count), sizes)

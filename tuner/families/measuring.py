@@ -32,7 +32,7 @@ from tilewright.tuner.runtime.choice import Choice, TargetDevice
 T = TypeVar("T")
 
 FEW_KINDS = KindsPart(0, 8)
-"""Of inputs that a search's winner is verified with: ranges are verified with all of them in the end."""
+"""The part of the inputs that verifies a search's winner: ranges are verified with all in the end."""
 
 PLAN = MeasurementPlan(max_samples=13, side_samples=0, finalists=3, final_rounds=5, kinds=FEW_KINDS)
 LIBRARY_SAMPLES = 7
@@ -52,7 +52,7 @@ LIBRARY_BEHIND = 1.1
 
 
 class Measurements:
-    """What was measured, and the device."""
+    """The measurements of a family on one device."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Measurements:
         return [size for size in self.sizes if span.low <= size <= span.high]
 
     def space(self, problem: Problem) -> SearchSpace:
-        """The space of one size; of rows that must not depend on each other, what keeps to that."""
+        """The space of one size; if rows must not depend on each other, only what guarantees that."""
         space = self.kernel.space(problem, self._limits)
         if not self.family.batch_invariant:
             return space
@@ -120,7 +120,7 @@ class Measurements:
                 bench.close()
 
     def note(self, configuration: Configuration, size: int, time_ms: float | None) -> None:
-        """One evaluation; no time where it failed."""
+        """Notes one evaluation, without a time where it failed."""
         self.measured.note(configuration, size, time_ms)
         self.hooks.on_trial(self.measured.trials)
 
@@ -197,7 +197,7 @@ class Measurements:
         *,
         also_behind: bool,
     ) -> None:
-        """`ahead`: what later sizes need compiled too; the code is the same for all sizes."""
+        """Measures them on one bench; `ahead`: configurations of later sizes to compile, as code suits all sizes."""
         l2 = self.kernel.l2_of(self.family.exact(size))
         bench.compile_ahead([*some, *ahead])
         # The most promising first: the others are raced against it.

@@ -26,14 +26,14 @@ PROPOSED, RESHAPED = 3, 2
 
 
 def shipped_records(kernel: Kernel, family: Family, model: DeviceModel) -> list[Record]:
-    """What ships of the nearest problems, measured on GPUs of this compute capability."""
+    """The shipped records of the nearest problems, measured on GPUs of this compute capability."""
     like = family.exact(max(family.low, min(family.high, 1 << (family.high.bit_length() // 2))))
     series = likest_first(shipped_series(kernel, like), model.slug, model.limits)
     return nearest_of(kernel, like, joined(series, model.slug)) if series else []
 
 
 class Proposals:
-    """`others`: records of other problems."""
+    """Configurations that records and measurements promise. `others`: records of other problems."""
 
     def __init__(self, kernel: Kernel, family: Family, model: DeviceModel, others: Sequence[Record]) -> None:
         self._kernel, self._family, self._limits, self._others = kernel, family, model.limits, others
@@ -72,7 +72,7 @@ class Proposals:
         return self._predictor.best_of(self._family.exact(size), fitting, PROPOSED)
 
     def shaped(self, like: Sequence[Configuration], size: int, fits: Fits) -> list[Configuration]:
-        """What is like these but has tiles that fit the size: each as it is, and the most promising of other widths."""
+        """Configurations like these whose tiles fit the size: each as it is, and the best of other widths."""
         own = dict.fromkeys(one for each in like for one in self.snug(each, size, fits))
         if self._predictor is None:
             return list(own)
@@ -86,7 +86,7 @@ class Proposals:
         return [*own, *self._predictor.best_of(self._family.exact(size), list(others), RESHAPED)]
 
     def snug(self, configuration: Configuration, size: int, fits: Fits) -> list[Configuration]:
-        """The same with the least tiles along the open axis of which that size takes as many, or one fewer."""
+        """The same with the smallest tiles along the open axis that cover the size with as many tiles, or one fewer."""
         tile, rest = self._extent(configuration)
         count = -(-size // tile) if tile else 0
         least: dict[int, tuple[int, Configuration]] = {}

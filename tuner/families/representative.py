@@ -71,7 +71,7 @@ def inside(low: int, high: int, seed: int) -> list[int]:
 
 
 def middle(below: int, above: int) -> int | None:
-    """A size between both at which whole tiles end, else the one that is as far from both; None where none is left."""
+    """A size between both that whole tiles fill, else the one midway; None where there is none."""
     if above <= below * NEAREST or above <= below + 1:
         return None
     size = isqrt(below * above)
@@ -80,7 +80,7 @@ def middle(below: int, above: int) -> int | None:
 
 
 def _whole(size: int) -> int:
-    """A power of two where one is near: there whole tiles end, which is where a neighbour's tile begins to pay."""
+    """A power of two near the number, if any: tiles fill it, and a neighbour's tile begins to pay there."""
     power = 1 << (size.bit_length() - 1)
     near = min((power, 2 * power), key=lambda one: abs(one - size))
     return near if abs(near - size) * 4 <= size else size

@@ -115,7 +115,7 @@ class Measured:
     trials: int = 0
 
     def note(self, configuration: Configuration, size: int, time_ms: float | None) -> None:
-        """One evaluation; no time where it failed."""
+        """Notes one evaluation, without a time where it failed."""
         self.trials += 1
         self.compiled.add(configuration)
         if time_ms is None:

@@ -26,7 +26,7 @@ from tilewright.tuner.loop.tune import tune
 from tilewright.tuner.predict.record import Record
 
 AROUND = ((1, 2), (2, 1))
-"""How far away neighbours are, counted in sizes, whose fastest configurations are measured at a size, and how many."""
+"""Neighbours whose fastest configurations are measured at a size: their distance in sizes, and how many each."""
 
 SHAPED = 3
 """Of those so many, beside the size's own, are measured with tiles that fit it."""
@@ -61,7 +61,7 @@ def tune_family(
     barred: Iterable[Configuration] = (),
     hooks: FamilyHooks = NO_HOOKS,
 ) -> Table:
-    """The table of the family on that device. `starts` are tried at every size, those that are barred at none.
+    """The family's table on that device. `starts` are tried at every size, barred configurations at none.
 
     `records`: of other problems, from which configurations are predicted, beside those from what is measured here.
     Each configuration is compiled once for all sizes. Raises TunerError where some size has no right configuration,
@@ -119,7 +119,7 @@ class _Job:
         self._family, self._measured = measurements.family, measurements.measured
 
     def search(self, size: int, budget: FamilyBudget, starts: Sequence[Configuration]) -> None:
-        """A search at one size, which begins with what led at the sizes before."""
+        """Searches at one size, starting with the fastest of the sizes before."""
         on, kernel = self._on, self._on.kernel
         space = on.space(self._family.at(size))
         if not len(space):
@@ -208,7 +208,7 @@ class _Job:
         return [(size, time_ms) for size, time_ms in found if time_ms is not None]
 
     def settled(self) -> tuple[list[Span], dict[int, list[int]]]:
-        """A cover of the axis each of whose configurations was right at both ends of its range and between."""
+        """A cover of the axis by configurations that were right at both ends of their range and between."""
         family = self._family
         for _ in range(MOST_COVERS):
             spans = self._covered()

@@ -75,7 +75,7 @@ def check_compiling(
 def check_results(
     kernel: Kernel, shapes: Sequence[Shape], report: KernelCheckReport, device: CpuDevice, configurations: int
 ) -> None:
-    """Runs every variant's start, and so many configurations beside it, on the CPU: each kind of inputs, each shape.
+    """Runs each variant's start and so many more configurations on the CPU, with each kind of inputs and each shape.
 
     The first shape also with each option's other values, and under the sanitizers. A variant that hangs is run no more.
     """
@@ -196,7 +196,7 @@ def _space(
 def _compilations(
     kernel: Kernel, capabilities: Sequence[Capability], report: KernelCheckReport
 ) -> Iterator[tuple[Variant, Capability, Problem, Configuration]]:
-    """All corners of the example in each dtype; of other options and of an odd shape the start only."""
+    """All corners of the example in each dtype; only the start for other options and an odd shape."""
     for variant in kernel.variants:
         for capability in capabilities:
             if not variant.runs_on(limits_of(capability)):
@@ -215,7 +215,7 @@ def _compilations(
 def _flaws_of_compiled(
     variant: Variant, problem: Problem, configuration: Configuration, compiled: Compiled, where: str, *, is_told: bool
 ) -> Iterator[Finding]:
-    """`is_told`: whether who declares the kernel can know its static shared memory."""
+    """Faults of compiled kernels. `is_told`: the declaration can know the kernel's static shared memory."""
     declared_bytes = variant.static_shared_bytes(configuration.values, problem)
     threads = variant.launch(configuration.values, problem).threads
     taken = compiled.resources
@@ -257,7 +257,7 @@ def _tried_on_cpu(
 
 
 def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: KernelCheckReport) -> bool:
-    """Whether all of them came to an end; after one that did not, no further one is run."""
+    """Runs the configurations until one does not end; tells whether all did."""
     bench.compile_ahead(configurations)
     for configuration in configurations:
         where = f"{configuration} {bench.problem.dtype} {words_of(bench.problem.stated_shape)}"
@@ -283,7 +283,7 @@ def _verify(bench: CpuBench, configurations: Sequence[Configuration], report: Ke
 
 
 def _unwritten(bench: CpuBench) -> Iterator[Finding]:
-    """Findings about elements that the default configuration leaves unwritten: NaN, with which an equal NaN agrees.
+    """Findings about elements that the default configuration leaves unwritten: they are NaN, and equal NaN would pass.
 
     An unwritten integer is found by the comparison, which begins with other ones.
     """

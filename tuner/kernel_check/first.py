@@ -1,6 +1,6 @@
 """A first declaration of a kernel, from its source alone: arguments by their C types, parameters by their macros.
 
-What no source tells is assumed: how tensors are shaped, how the kernel is launched. The declaration says so.
+It assumes what no source tells: the tensors' shapes, and the launch. The declaration says so.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def first_declaration(
     folders: Sequence[Path] = (),
     taken_names: Collection[str] = (),
 ) -> FirstDeclaration:
-    """Made from the source, of the function `entry` where it has several; raises UnclearSourceError.
+    """The first declaration for a source, of its function `entry` if it has several; raises UnclearSourceError.
 
     Only the kernel and what it uses are taken along, at their lines (`cut`). Headers in quotes are looked for in
     `here`, the source's own folder, and in `folders`. `taken_names` are kernels that there are already.
@@ -108,7 +108,7 @@ def first_declaration(
 
 
 def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray], given: dict[str, Values]) -> dict[str, Values]:
-    """Default and values of each parameter: macros, those that are given, and threads where nothing names them."""
+    """Default and values of each parameter: macros, those given, and block sizes where nothing names them."""
     fixed = {name for array in constants for name in array.macros}  # inputs do not depend on a configuration
     tuned = {name: values for name, values in default_macros(taken.whole).items() if name not in fixed} | given
     text = COMMENT.sub(" ", taken.whole)
@@ -120,7 +120,7 @@ def _tuned(taken: Cut, extents: Extents, constants: list[ConstantArray], given: 
 
 
 def _with_registers(text: str, kernel: KernelFunction) -> str:
-    """The source with a limit of registers on the kernel, which is all that there is to tune in it."""
+    """The source with a register limit on the kernel, for a kernel that has nothing else to tune."""
     head = re.compile(rf"__global__(?=(?:(?!__global__)[^;{{}}])*?\b{kernel.name}\s*\([^;{{}}]*\)\s*\{{)")
     return head.sub(f"__global__ __maxnreg__({MAX_REGISTERS})", text, count=1)
 
@@ -164,7 +164,7 @@ def _chosen(tree: CudaSource, entry: str | None) -> KernelFunction:
 
 
 def _extras(body: str, text: str, parameters: list[str]) -> str:
-    """Further arguments of the variant: what it needs of a device, its static shared memory."""
+    """Further arguments of the variant: its requirements on a device, its static shared memory."""
     without_comments = COMMENT.sub(" ", text)
     extras = ['requires=frozenset({"ptx"}),'] if _INLINE_PTX.search(without_comments) else []
     size = static_shared_bytes(COMMENT.sub(" ", body), without_comments, parameters)

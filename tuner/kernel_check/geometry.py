@@ -41,7 +41,7 @@ class FirstGeometry:
 
     @classmethod
     def of(cls, extents: Extents, numbers: Sequence[str], tuned: Tuned, blocks: Sequence[str]) -> FirstGeometry:
-        """For a kernel with these integers and parameters; `blocks` are those that name the threads of a block."""
+        """The first geometry for a kernel with these integers and parameters; `blocks` name the threads of a block."""
         along = dict(extents.along)
         if not along:  # nothing tells: an axis for each number, x along the last, the kernel's last axis along the rest
             names = [*numbers[:3]] or ["n"]
@@ -79,7 +79,7 @@ class FirstGeometry:
 
 
 def _threads(place: int, extents: Extents, tuned: Tuned, blocks: Sequence[str]) -> str:
-    """Threads of a block along an axis: what the block's number is multiplied by, else the parameters in order."""
+    """Threads of a block along an axis: the factor of the block's number, else the parameters in order."""
     step, axis = extents.per_block("xyz"[place]), "xyz"[place]
     if step in blocks:
         return f"c.{step}"

@@ -16,7 +16,7 @@ _WHOLE = re.compile(r"(?:unsigned|signed|int|long|short|char|size_t|auto|u?int(?
 
 @dataclass(frozen=True)
 class Instance:
-    """The entry as it is called; what stands for each type and number in it; parameters that stand for numbers."""
+    """A called entry: what stands for each type and number in it, and the parameters that stand for numbers."""
 
     called: str
     types: dict[str, str]
@@ -25,7 +25,7 @@ class Instance:
 
     @classmethod
     def of(cls, kernel: KernelFunction, given: Sequence[str] | None) -> Instance:
-        """With the arguments that are given, else with REAL for types and a macro for each number."""
+        """The kernel with the given template arguments, else with REAL for types and a macro for each number."""
         declared = kernel.template_parameters
         if given is not None:
             pairs = list(zip(declared, given, strict=False))
@@ -45,7 +45,7 @@ class Instance:
         return cls(f"{kernel.entry}<{', '.join(words)}>" if words else kernel.entry, types, numbers, proposed)
 
     def read(self, text: str) -> str:
-        """The text with what stands for each parameter of the template."""
+        """The text with each template parameter replaced by what stands for it."""
         words = self.types | self.numbers
         return re.sub(r"\b[A-Za-z_]\w*\b", lambda word: words.get(word[0], word[0]), text)
 
@@ -76,7 +76,7 @@ def _values(one: TemplateParameter, kernel: KernelFunction) -> Values:
 
 
 def arguments_in(text: str) -> list[str]:
-    """The arguments of a template, of what stands behind its `<`."""
+    """The arguments of a template, from the text after its `<`."""
     parts, depth = [""], 0
     for character in text.strip().removesuffix(">"):
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)

@@ -41,7 +41,7 @@ class SpaceSize:
 
 @dataclass
 class KernelCheckReport:
-    """Everything that was looked at. Right so far as that reaches: a check tries some configurations, not all."""
+    """All findings of a check, which tries some configurations and not all: it is right as far as these."""
 
     kernel: str
     findings: list[Finding] = field(default_factory=list)
@@ -52,11 +52,11 @@ class KernelCheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there are notes at most."""
+        """Whether there is nothing worse than a note."""
         return all(finding.severity != "error" for finding in self.findings)
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Takes these over; one that says the same of the same part at another place is counted, not repeated."""
+        """Adds findings; one that says the same of the same part elsewhere is counted, not repeated."""
         for new in findings:
             for place, known in enumerate(self.findings):
                 if (known.severity, known.part, known.message) == (new.severity, new.part, new.message):

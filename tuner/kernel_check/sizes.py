@@ -18,7 +18,7 @@ MORE = (1, 2, 127)
 
 
 def check_sizes(kernel: Kernel, shape: Mapping[str, int], report: KernelCheckReport, device: CpuDevice) -> None:
-    """Runs a configuration of each variant at several sizes of each such axis; an error for each that is wrong."""
+    """Runs a configuration of each variant at several sizes of each such axis; adds an error for each wrong one."""
     limits = device.model.limits
     for axis in kernel.launch_axes:
         for variant in (v for v in kernel.variants if v.runs_on(limits)):

@@ -1,4 +1,4 @@
-"""Which of the library's calls for a problem is its fastest, in the L2 state that ranks."""
+"""The choice of the library's fastest call for a problem, in the L2 state that ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STILL_IN = 1.25
 
 
 LEVEL = 1.01
-"""So many times the least median is as fast: a few samples do not tell."""
+"""The ratio to the least median that still counts as equal: a few samples do not tell more."""
 
 
 class TimesCalls(Protocol):
@@ -108,7 +108,7 @@ def _is_right(bench: TimesCalls, candidate: Candidate) -> bool:
 
 
 def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> bool:
-    """Whether it gave `count` samples, the last of which is kept: those before it warm up."""
+    """Whether it gave `count` samples; only the last is kept, as those before warm up."""
     try:
         samples = bench.sample(candidate.executable, l2, count)
     except TrialFailure as failure:
@@ -120,12 +120,12 @@ def _sampled(bench: TimesCalls, candidate: Candidate, l2: L2, count: int) -> boo
 
 
 def has_library(kernel: str) -> bool:
-    """Whether a library is here that computes what this kernel does, or begins with."""
+    """Whether an installed library computes what this kernel does, or its beginning."""
     return cudnn.is_available() if kernel == "conv2d" else has_call(kernel)
 
 
 def has_same_result(kernel: str) -> bool:
-    """Whether a library is here whose result is what this kernel's should be."""
+    """Whether an installed library's result is what this kernel's should be."""
     return has_library(kernel) and not has_narrow_weights(kernel)
 
 
@@ -150,7 +150,7 @@ class CudaLibrary:
         return next(self._calls(), None)
 
     def own_choice(self) -> LibraryCall | None:
-        """CublasLt's call by its own choice, which launchers can make at any size; None where it has none."""
+        """CublasLt's call by its own choice, which launchers can make at any size; None where there is none."""
         return next((call for call in self._calls() if call.is_named and call.name.startswith(CUBLASLT)), None)
 
     def _calls(self) -> Iterator[LibraryCall]:

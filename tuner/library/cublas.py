@@ -58,7 +58,7 @@ class Routine(NamedTuple):
 
 
 class Arguments:
-    """Those of a routine, filled in again and again, as `cublaslt.Matmul`. Its factors and result are apart."""
+    """The arguments of a routine, filled in again and again, as in `cublaslt.Matmul`; operands and result are apart."""
 
     def __init__(self, routine: Routine, product: Product) -> None:
         self.routine, self.arguments = routine, (self,)
@@ -81,7 +81,7 @@ def has_call(kernel: str) -> bool:
 
 @cache
 def library_folder(name: str = "libcublas") -> Path | None:
-    """Where the library of that name lies, or None."""
+    """The folder in which the library of that name lies, or None."""
     return next((folder for folder in library_folders() if any(folder.glob(f"{name}.so.*"))), None)
 
 
@@ -96,7 +96,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def version_text(number: int) -> str:
-    """130100 is "13.1.0"."""
+    """The version that a number stands for: "13.1.0" for 130100."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -160,7 +160,7 @@ class Cublas:
         ]
 
     def routines(self, product: Product) -> list[Routine]:
-        """The one for matrices, and the one for a vector where a factor and the result are vectors, of one type.
+        """The routine for matrices, and for one dtype the one for a vector if a factor and the result are vectors.
 
         None where a bias goes with it: cuBLAS has no such call. Later calls of the handle are in the product's
         precision. A name holds the version, which chooses the kernel, so that it means the same in another process.
@@ -184,7 +184,7 @@ class Cublas:
             self._handle = ctypes.c_void_p()
 
     def _set_math(self, mode: int) -> None:
-        """For every later call: a handle serves one problem."""
+        """Sets the mode of every later call: a handle serves one problem."""
         self.call("cublasSetMathMode", ctypes.c_int(mode))
 
     @classmethod
@@ -196,7 +196,7 @@ class Cublas:
 
     @staticmethod
     def _by_types(product: Product) -> Routine:
-        """The one that is told the type of each operand."""
+        """The routine that takes each operand's type as an argument."""
         function, scalars = "cublasGemmEx" if product.batch == 1 else "cublasGemmStridedBatchedEx", product.scalars()
         name = f"{CUBLAS}{version()} ({function}, {product.precision})"
         return Routine(name, function, _typed_arguments(product, scalars), scalars)
@@ -243,7 +243,7 @@ def _gemm_arguments(p: Product, scalars: tuple[Real, Real]) -> tuple[object, ...
 
 
 def _gemv_arguments(p: Product, scalars: tuple[Real, Real]) -> tuple[object, ...] | None:
-    """A result of one column is op(first) times a vector; one of one row is the transpose of op(second) times one."""
+    """Arguments of op(first) times a vector for one column; for one row, of op(second) transposed times one."""
     if p.columns == 1:
         matrix, vector, transposed, length = p.first, p.second, p.first.transposed, p.rows
         step, out_step = (vector.lead if vector.transposed else 1), 1

@@ -82,7 +82,7 @@ def why_not_here(name: str) -> str:
 
 
 class Heuristic(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t."""
+    """The structure cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = [
         ("algorithm", _Algorithm),
@@ -133,7 +133,7 @@ class CublasLt:
         self._handle = self._make("cublasLtCreate", "cublasLtDestroy")
 
     def algorithms(self, product: Product) -> dict[str, Heuristic]:
-        """By name, in the heuristic's order; none where the library has none for this product.
+        """Algorithms by name, in the heuristic's order; empty where the library has none for this product.
 
         A name holds the version and the algorithm's own words, so that it means the same in another process.
         """
@@ -148,7 +148,7 @@ class CublasLt:
         return dict(zip(names, choices, strict=True))
 
     def algorithm(self, product: Product, name: str) -> Heuristic | None:
-        """That of the name, or the first of all by its own choice; None where the heuristic does not return it here."""
+        """The algorithm of that name, or the heuristic's first; None where the heuristic does not return it here."""
         found = self.algorithms(product)
         return next(iter(found.values()), None) if OWN_CHOICE in name else found.get(name)
 
@@ -192,7 +192,7 @@ class CublasLt:
         return [result for result in results[: count.value] if result.state == 0]
 
     def _words(self, algorithm: _Algorithm) -> str:
-        """What it says of itself, such as "algorithm 66, tile 20, split-k 2"; what is 0, or not split, is left out."""
+        """The algorithm's own words, such as "algorithm 66, tile 20, split-k 2", without what is 0 or not split."""
         told = []
         for word, (attribute, kind) in _WORDS.items():
             value, written = kind(), ctypes.c_size_t()

@@ -14,7 +14,7 @@ from tilewright.kernels.problem import Problem
 from tilewright.tuner.library.cublas import LibraryCall, LibraryError, library_folder, load
 
 WORKSPACE_BYTES = 512 << 20
-"""What its algorithms may take: at ResNet-50's layers and a batch of 32 Winograd's and the explicit product fit."""
+"""The algorithms' workspace: for ResNet-50's layers and a batch of 32, Winograd's and the explicit product fit."""
 
 MOST_TIMED = 4
 """Algorithms that are timed here: the first in the order of cuDNN's own times."""
@@ -39,7 +39,7 @@ _PROPAGATE_NAN = 1
 
 
 class _Performance(ctypes.Structure):
-    """cudnnConvolutionFwdAlgoPerf_t."""
+    """The structure cudnnConvolutionFwdAlgoPerf_t."""
 
     _fields_ = [
         ("algorithm", ctypes.c_int),
@@ -73,14 +73,14 @@ class Cudnn:
 
     @property
     def version(self) -> str:
-        """For instance "9.28.1"."""
+        """The version of cuDNN, such as "9.28.1"."""
         number = self._library.cudnnGetVersion()
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def calls(
         self, problem: Problem, pointers: Mapping[str, int], after: Callable[[LibraryCall], LibraryCall]
     ) -> list[LibraryCall]:
-        """The fastest by its search: each with what comes `after` a convolution, and fused with it where cuDNN can."""
+        """The fastest calls by cuDNN's search, each with what comes `after` a convolution, fused where cuDNN can."""
         x, w, y = (ctypes.c_void_p(pointers[name]) for name in "XWY")
         one, zero = self._scalars(problem)
         images, filters, moves, out = self._descriptors(problem)
@@ -111,7 +111,7 @@ class Cudnn:
     def _search(
         self, factors: tuple[ctypes.c_void_p, ...], out: ctypes.c_void_p, y: ctypes.c_void_p
     ) -> list[_Performance]:
-        """Its algorithms that work, the fastest first."""
+        """The algorithms that work for this convolution, the fastest first."""
         count, results = ctypes.c_int(), (_Performance * (2 * len(_ALGORITHMS)))()
         try:
             self._call(

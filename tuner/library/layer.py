@@ -23,7 +23,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 8  # 2,048 threads: all that a multiprocessor of a 
 
 
 def is_layer(kernel: Kernel) -> bool:
-    """Whether the library has only the product of what this kernel computes."""
+    """Whether the library can compute only the product inside this kernel."""
     return kernel.name in {"linear", "conv2d"}
 
 
@@ -85,17 +85,17 @@ def has_narrow_weights(kernel: str) -> bool:
 
 
 def widening_source() -> str:
-    """The source of the kernel that makes them."""
+    """The source of the kernel that makes wide weights."""
     return resolved(Path(__file__).with_name("weights.cu"))
 
 
 def widening_definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
-    """Its macros: the problem's, among others."""
+    """Macros of the widening source, the problem's among them."""
     return kernel.definitions(problem, kernel.variant(kernel.default_variant).space().default())
 
 
 class WideWeights:
-    """A problem's weights in 16 bits, made once, of the inputs that are at these addresses just then."""
+    """A problem's weights widened to 16 bits, once, from the inputs at these addresses at that moment."""
 
     def __init__(self, device: LibraryPlace, kernel: Kernel, problem: Problem, addresses: Mapping[str, int]) -> None:
         self._memory: Any = device.allocate(problem.shape["n"] * problem.shape["k"] * problem.item_bytes)
@@ -106,5 +106,5 @@ class WideWeights:
 
     @staticmethod
     def named(call: LibraryCall) -> LibraryCall:
-        """The call, which says what it multiplies with: its roundings are others than the kernel's."""
+        """The call, named by what it multiplies with, as its roundings differ from the kernel's."""
         return replace(call, name=f"{call.name}, weights in 16 bits", is_comparable=False, is_named=False)

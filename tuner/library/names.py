@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 CUBLAS, CUBLASLT, OPENBLAS = "cuBLAS ", "cuBLASLt ", "OpenBLAS "
-"""What names begin with; the version follows."""
+"""Prefixes of names of calls; the version follows."""
 
 ALGORITHM = "algorithm"
 """The first word of a cublasLt algorithm's own; in results of earlier versions it is "heuristic"."""
 
 OWN_CHOICE = "its own choice"
-"""In the place of an algorithm: the first that cublasLt's heuristic names at whatever size is launched."""
+"""The name that stands for the first algorithm of cublasLt's heuristic at whatever size is launched."""
 
 
 def is_launched(name: str) -> bool:
-    """Whether launchers make the call of this name, where this version of the library is installed."""
+    """Whether launchers make the call of that name, if this version of the library is installed."""
     if not name.endswith(")"):
         return False  # another kernel follows, or it was not verified
     return name.startswith((CUBLAS, OPENBLAS)) or (name.startswith(CUBLASLT) and says_which(name))
@@ -30,10 +30,10 @@ def version_of(name: str) -> str:
 
 
 def of_any_size(name: str) -> str:
-    """The name of the same library's call by its own choice, which means something at other sizes too."""
+    """The name of the library's call by its own choice, which has a meaning at other sizes too."""
     return f"{without_algorithm(name)} ({OWN_CHOICE})" if f" ({ALGORITHM} " in name else name
 
 
 def without_algorithm(name: str) -> str:
-    """The library and its version, of a time that is of other problems too, and so of other algorithms."""
+    """The library and its version, for a time that may stem from other problems' algorithms."""
     return name.partition(f" ({ALGORITHM} ")[0]

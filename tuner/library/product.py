@@ -79,7 +79,7 @@ def product_of(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[s
 
 
 def fused_product(problem: Problem, pointers: Mapping[str, int], scalars: Mapping[str, float]) -> Product | None:
-    """All that the kernel computes, as one product; None where the library has the end only beside it, or not exactly.
+    """All that the kernel computes as one product; None where the library cannot fuse its end, or not exactly.
 
     Its gelu is an approximation.
     """

@@ -26,9 +26,9 @@ Claim = Callable[[Configuration], bool]
 class Proposals:
     """A search's proposals in the order in which they can be tried: on a bench with many compilers, as they are ready.
 
-    `trials`: of the whole budget, infinite where time alone limits it. What `claim` refuses is being tried elsewhere;
-    the search goes on with it as with any proposal that still runs. On such a bench the search thinks while the device
-    measures; results therefore go to it by `tell` here.
+    `trials`: of the whole budget, infinite where time alone limits it. A configuration that `claim` refuses is being
+    tried elsewhere; the search goes on with it as with any proposal that still runs. On such a bench the search thinks
+    while the device measures; results therefore go to it by `tell` here.
     """
 
     def __init__(self, bench: Bench, searcher: Searcher, trials: float, claim: Claim) -> None:
@@ -60,12 +60,12 @@ class Proposals:
         return chosen
 
     def tell(self, configuration: Configuration, evaluation: Evaluation) -> None:
-        """Tells the search, between two proposals."""
+        """Tells the search the trial's result, between two proposals."""
         self._wait()
         self._searcher.tell(configuration, evaluation)
 
     def close(self) -> None:
-        """Ends the thinking, and frees the compilers of what is not tried any more."""
+        """Ends the planning thread, and frees the compilers of what will not be tried."""
         if self._thread is not None:
             self._thread.shutdown()
         self._bench.drop(self._ahead)
@@ -77,7 +77,7 @@ class Proposals:
 
     @property
     def _most(self) -> int:
-        """Proposals beside the next one: what waits for a compiler would better be chosen when one is free."""
+        """The number of proposals beyond the next one: a choice is better made when a compiler is free."""
         if self._thread is not None:
             return int(min(self._bench.compilations, self._blind))
         return LOOKAHEAD if self._bench.compiles_ahead else 0

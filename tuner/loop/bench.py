@@ -42,12 +42,12 @@ class Bench(ABC):
 
     @property
     def compilers(self) -> int:
-        """How many it compiles at a time, where it takes more while it evaluates one; else 0."""
+        """The number of configurations that it compiles at a time while it evaluates one; 0 where it does not."""
         return 0
 
     @property
     def compilations(self) -> int:
-        """How many compilations, under way or waiting, keep all of these busy."""
+        """The number of compilations, under way or waiting, that keeps all compilers busy."""
         return self.compilers
 
     @property
@@ -86,7 +86,7 @@ class Bench(ABC):
     def begin(
         self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
     ) -> Callable[[], Evaluation]:
-        """Starts a trial ahead of the end of the one before, where `compilers` are several; what waits for its end."""
+        """Starts a trial before the last one has ended, with several `compilers`; a function that waits for it."""
         return partial(self.evaluate, configuration, ranking_l2, plan, incumbent_ms)
 
     def verify_each_kind(
@@ -108,7 +108,7 @@ class Bench(ABC):
         return None
 
     def library_name(self, *, at_any_size: bool = False) -> str | None:  # noqa: ARG002
-        """For instance "cuBLAS 13.0.2 (cublasSgemm, FP32)"."""
+        """The library call's name, such as "cuBLAS 13.0.2 (cublasSgemm, FP32)"; None where there is none."""
         return None
 
     def state(self) -> DeviceState:
@@ -125,7 +125,7 @@ class Bench(ABC):
         return list(configurations) if wait else []
 
     def drop(self, configurations: Sequence[Configuration]) -> None:  # noqa: B027 - likewise
-        """Does not compile these where that has not begun: they are not tried any more."""
+        """Takes these back where compiling has not begun: they will not be tried."""
 
     def load(self, configuration: Configuration, compiled: Compiled) -> Executable:  # noqa: ARG002
         """The executable of a cubin made in another process; TrialFailure where the device refuses it."""

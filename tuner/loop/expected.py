@@ -57,7 +57,7 @@ class Expected:
         )
 
     def compare(self, outputs: Arrays) -> Verification:
-        """The worst over all outputs."""
+        """The comparison of the worst output."""
         if self.kernel.check is not None:
             try:
                 reason = self.kernel.check(outputs, self.returned) or ""
@@ -76,7 +76,7 @@ class Expected:
         return reduce(worse, verifications)
 
     def widened(self, times: float) -> Expected:
-        """The same with bounds that are so many times as wide; integers have none, nor has what a check decides."""
+        """The same with bounds so many times as wide; integers and a kernel's own check have none."""
         if times == 1 or not self.references or any(is_integer(t.dtype_for(self.problem)) for t in self.kernel.outputs):
             return self
         references = {}

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 NOT_VERIFIED = ", not verified"
-"""Behind the name of a call of the library that was wrong or could not be verified: it is no answer."""
+"""A suffix for the name of a library's call that was wrong or could not be verified: it is no answer."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _enter(
 
 
 def _verified(bench: Bench, ranked: list[Contestant], fallen: _Fallen, kinds: KindsPart) -> list[Contestant]:
-    """The contestants from the first that is right with each of these kinds of inputs onwards."""
+    """The contestants from the first one on that is right with each of these kinds of inputs."""
     for place, contestant in enumerate(ranked):
         assert contestant.configuration is not None  # noqa: S101 - the library is not ranked here
         try:

@@ -64,7 +64,7 @@ def play(
 ) -> Steadiness | None:
     """Plays `plan.final_rounds`, again where the device changed meanwhile; the steadiness of the last rounds.
 
-    Who fails is handed to `drop` and leaves `contestants`. None when stopped.
+    A contestant that fails is handed to `drop` and leaves `contestants`. None when stopped.
     """
     attempts = 0
     while True:
@@ -110,7 +110,7 @@ def _rounds(
 
 
 def _renew(bench: Bench, number: int) -> None:
-    """Other inputs for this round; those of the round before where the device does not make them in time."""
+    """Switches to other inputs for this round; keeps those of the round before if the device is not ready in time."""
     try:
         once_more(bench.renew, number)
     except TrialFailure as failure:

@@ -87,7 +87,7 @@ def is_clearly_slower(
 
 
 def drift(values: Sequence[float]) -> float:
-    """How far the last values lie from the first: ratio of the medians of the two ends, minus 1.
+    """The ratio of the medians of the last values and the first, minus 1.
 
     Zero where the ends overlap, which for noise alone they do 97 times in 100 (four of eleven values at each end), and
     where there are too few to tell.

@@ -36,7 +36,7 @@ def tolerance(reference: Reference, dtype: str) -> NDArray[np.float64]:
 
 
 def underflow(dtype: str) -> float:
-    """The addend of a magnitude, because below the smallest normal number roundings are of one size.
+    """The addend of a magnitude: below the smallest normal number all roundings have one size.
 
     Times the dtype's unit roundoff, it is the distance of subnormal numbers, half of which a rounding may cost; alpha
     is 2 where there is one.
@@ -50,7 +50,7 @@ def bound_factor(terms: int, unit_roundoff: float | None, dtype: str) -> float:
 
 
 def library_widening(bound_ratio: float | None) -> float:
-    """How many times as wide a bound must be for a library whose worst error is `bound_ratio` of it, and its margin."""
+    """The factor, with a margin, that widens a bound for a library whose worst error is `bound_ratio` of it."""
     if bound_ratio is None or not math.isfinite(bound_ratio):
         return 1.0  # it is wrong, or nobody can tell
     return max(1.0, LIBRARY_MARGIN * bound_ratio / C_DEFAULT)
@@ -62,7 +62,7 @@ def worse(first: Verification, second: Verification) -> Verification:
 
 
 def compare(out: NDArray[Any], reference: Reference, dtype: str, c: float = C_DEFAULT) -> Verification:
-    """How far `out` is from the reference, in units of the bound, and which components are over `c` bounds.
+    """The error of `out` in units of the bound, and which components exceed `c` bounds.
 
     A NaN or infinity where the reference is finite is wrong with ratio inf; where the reference is not finite, only
     the same value is right. Of an output in a half type, the error is what is left when its rounding is taken off, and
@@ -116,7 +116,7 @@ def verify_library_call(bench: Bench, executable: Executable, part: KindsPart = 
 
 
 def speaks_for_library(verification: Verification) -> bool:
-    """Whether a library that fails this is wrong: not on what few libraries promise."""
+    """Whether failing this means that a library is wrong: few libraries promise right results with some inputs."""
     return verification.is_right or verification.inputs not in {NONFINITE, SMALLEST, SPECIAL, SPECIAL_2}
 
 

@@ -81,7 +81,7 @@ def counted(bitmaps: NDArray[np.bool_]) -> Cells:
 
 @cache
 def interpolation(size: int, target: int) -> NDArray[np.float32]:
-    """(target, size): an axis resampled. Bilinear where it grows; where it shrinks, the mean of what each takes."""
+    """A matrix (target, size) that resamples an axis: bilinear to enlarge; to shrink, the mean of merged cells."""
     scale = size / target
     centres = (np.arange(target) + 0.5) * scale - 0.5
     reach = max(scale, 1.0)
@@ -92,7 +92,7 @@ def interpolation(size: int, target: int) -> NDArray[np.float32]:
 
 @cache
 def smoothing(size: int, deviation: float) -> NDArray[np.float32]:
-    """(size, size): a Gaussian along an axis, paper beyond its ends."""
+    """A matrix (size, size) that blurs an axis by a Gaussian, with paper beyond its ends."""
     apart = np.arange(size) - np.arange(size)[:, None]
     weights = np.exp(-0.5 * (apart / deviation) ** 2) / (deviation * np.sqrt(2 * np.pi))
     kernel: NDArray[np.float32] = weights.astype(np.float32)

@@ -47,7 +47,7 @@ class Registers:
     given: RegisterEstimate | None = None  # of an earlier time with the same registers
 
     def of(self, configurations: Sequence[Configuration]) -> list[int]:
-        """Registers per thread of each; 0 where too few were compiled for an estimate."""
+        """Registers per thread of each configuration; 0 where too few were compiled for an estimate."""
         registers = {c: self.known[c] for c in configurations if self.known.get(c)}
         unknown = [c for c in configurations if c not in registers]
         if unknown and self.estimate is not None:
@@ -58,7 +58,7 @@ class Registers:
 
     @cached_property
     def estimate(self) -> RegisterEstimate | None:
-        """From which the others are estimated; None where too few were compiled."""
+        """The estimate of registers for configurations that were not compiled; None where too few were."""
         if self.given is not None:
             return self.given
         compiled = [(configuration, count) for configuration, count in self.known.items() if count]
@@ -123,7 +123,7 @@ class Features:
         return np.array([[*chain.from_iterable(part)] for part in parts])
 
     def kept_rows(self, problem: Problem, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """`rows`, which predictors with the same tiles make once: most of them rest on many of the same records."""
+        """`rows`, made once for all predictors with the same tiles: most of them share many records."""
         kept = self.tiles.rows.setdefault((self.limits, problem), {})
         keys = list(zip(configurations, self._registers.of(configurations), strict=True))
         for key in keys:
@@ -132,7 +132,7 @@ class Features:
         return np.array([kept[key] for key in keys])
 
     def groups(self, problem: Problem, configuration: Configuration) -> list[list[int]]:
-        """Columns of a row that tell something together: a time is nearly a sum of functions of a few of them.
+        """Groups of columns that belong together: a time is nearly a sum of functions of a few columns each.
 
         The shape, the launch, the tiles, launch and tiles, each with the variant; the parameters; all.
         """
@@ -165,7 +165,7 @@ class Features:
         )
 
     def shape(self, problem: Problem) -> list[float]:
-        """Sizes, the powers of two in those of one product, the work, and how much of it there is to a byte."""
+        """Sizes, their powers of two in one product, the work, and its ratio to the bytes."""
         flops, bytes_moved = self.kernel.estimated_flops(problem), self.kernel.estimated_bytes(problem)
         sizes = map(math.log2, sizes_of(self.kernel, problem).values())
         zeros = [float(min(MOST_ZEROS, _zeros(size))) for _, size in self.kernel.plain(problem).axes]
@@ -191,7 +191,7 @@ class Features:
         return facts
 
     def _launch(self, facts: ProblemFacts, threads: int, blocks: int, resident: int, at_once: int) -> list[float]:
-        """Waves and how full the last one is, work of a thread, what a multiprocessor holds and all of them do."""
+        """Waves, how full the last is, work of a thread, and what a multiprocessor and all of them hold."""
         multiprocessors, room = self.limits.multiprocessors, self.limits.max_threads_per_multiprocessor
         return [
             math.log2(blocks / (resident * multiprocessors)),
@@ -204,7 +204,7 @@ class Features:
         ]
 
     def _tiling(self, facts: ProblemFacts, configuration: Configuration, at_once: int) -> list[float]:
-        """How large tiles are and how many, what sticks out at the edges, how full the last round of them is."""
+        """The size and number of tiles, their overhang at the edges, and how full their last round is."""
         problem = facts.plain
         tiling = self.tiles.tiling(problem, configuration)
         padded = tiling.count * work_of(self.kernel, tiling.whole) / facts.plain_work
@@ -217,7 +217,7 @@ class Features:
         ]
 
     def _copies(self, facts: ProblemFacts, configuration: Configuration) -> list[float]:
-        """For each tensor: what one instruction copies, what all tiles copy for a unit of work, in how many; of all.
+        """Logarithms a tensor: elements an instruction copies, elements and instructions a unit of work; then sums.
 
         Rows that begin at no multiple of a vector are copied in pieces: what tiles share should then be another tensor.
         """
@@ -233,7 +233,7 @@ class Features:
         return [*row, math.log2(copies / work), math.log2(elements / work)]
 
     def parameters(self, configuration: Configuration) -> list[float]:
-        """Every parameter of the kernel by name, 0 where the variant has none of it; then the variants."""
+        """Every parameter by name, 0 where the variant lacks it; then which variant it is."""
         row = [0.0] * len(self._columns)
         for name, value in configuration.items:
             if name in self._columns:
@@ -256,7 +256,7 @@ class Features:
 
 
 def sizes_of(kernel: Kernel, problem: Problem) -> dict[str, int]:
-    """The sizes by which problems are compared: of a batch as if it were one product of as many rows in all."""
+    """The sizes by which problems are compared: a batch counts as one product with as many rows in all."""
     plain = kernel.plain(problem)
     sizes = dict(plain.axes)
     sizes[next(iter(sizes))] *= math.prod(size for _, size in plain.sizes[len(sizes) :])
@@ -269,10 +269,10 @@ def work_of(kernel: Kernel, problem: Problem) -> int:
 
 
 def _zeros(size: int) -> int:
-    """How often a size can be halved."""
+    """How often a size can be halved evenly."""
     return (size & -size).bit_length() - 1
 
 
 def _idle(waves: float) -> float:
-    """The logarithm of the time that whole waves take over what full ones would."""
+    """The logarithm of the time of whole waves over that of full ones."""
     return min(4.0, math.log2(math.ceil(waves) / waves))

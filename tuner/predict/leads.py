@@ -1,4 +1,4 @@
-"""How far ours was ahead of the library at tuned shapes, and what that says of a shape near them."""
+"""The lead of ours over the library at tuned shapes, and the lead to expect near them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_GAINS = 0.1
 
 @dataclass(frozen=True)
 class Leads:
-    """Logarithms of the library's time over ours at the tuned shapes where it was timed, of which `places` says which.
+    """Logarithms of the library's time over ours at tuned shapes; `places`: those where the library was timed.
 
     `chosen`: over the time of what the other shapes predict; `best`: over that of the best.
     """
@@ -42,11 +42,11 @@ class Leads:
         return cls(places, best - np.log1p(losses[places]), best)
 
     def near(self, distances: Array) -> float:
-        """The lead to expect at a shape that lies so far from each tuned one."""
+        """The expected lead at a shape, from its distances to the tuned ones."""
         return mean_near(self.chosen, distances[self.places])
 
     def near_left_out(self, distances: list[Array]) -> Array:
-        """The same at each of these shapes by the others, from the distances of each to all tuned ones."""
+        """The expected lead at each of these shapes by the others, from the distances of each to all tuned ones."""
         return np.array(
             [
                 mean_near(np.delete(self.chosen, i), np.delete(of_one[self.places], i))
@@ -60,5 +60,5 @@ class Leads:
 
 
 def mean_near(values: NDArray[np.float64 | np.bool_], distances: Array) -> float:
-    """The mean of values at tuned shapes, near ones counting more."""
+    """The mean of values at tuned shapes, in which near ones count more."""
     return float(np.average(values, weights=np.exp((distances.min() - distances) / OCTAVES)))

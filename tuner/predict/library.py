@@ -54,7 +54,7 @@ class LibraryFit:
 
 @dataclass(frozen=True)
 class Left:
-    """What was expected at tuned shapes, each left out, in logarithms: our time over the measured one, its deviation.
+    """Errors of predictions at tuned shapes, each left out, as logarithms: predicted over measured time, deviation.
 
     `leads`: the library's time over ours, as chosen then; `near_leads`: the same, expected from the other shapes.
     """
@@ -95,7 +95,7 @@ class LibraryTimes:
         return cls(shape_row, work, fitted)
 
     def expected(self, problem: Problem, name: str, ours_ms: float, deviation: float, near_lead: float) -> LibraryTime:
-        """The time to expect of the library of this name where ours is expected to take so long.
+        """The time to expect of the library with this name, if ours is expected to take so long.
 
         `deviation`: the standard deviation of our time's logarithm; `near_lead`: the logarithm of how many times as
         fast ours was at the shapes near.

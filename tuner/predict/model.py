@@ -36,7 +36,7 @@ STRIP = 256
 """Columns of a triangular matrix that are multiplied at a time."""
 
 ROUNDED = 1e-9
-"""By what part a matrix's diagonal is raised where rounding has left it without a root."""
+"""The part by which a matrix's diagonal is raised if rounding left it without a root."""
 
 JITTER = 1e-4
 """Added to the prior of each weight: centres that lie together would else make the equations singular."""
@@ -48,7 +48,7 @@ def _blas() -> ThreadpoolController:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """BLAS has one thread in the block: matrices are small, and its threads would wait for one another.
+    """Gives BLAS one thread in the block: for small matrices more threads would wait for each other.
 
     On a busy host of 32 cores they made a fit take 10 s instead of 1 (H200, 2026-11-29).
     """
@@ -64,7 +64,7 @@ class Term:
     centres: Array
 
     def bumps(self, rows: Array) -> Array:
-        """For each row one a centre: 1 at it, falling off as a Gaussian as wide as two random rows lie apart."""
+        """A Gaussian of each row's distance from each centre, as wide as two random rows lie apart; 1 at the centre."""
         centres = self.centres
         squares = (rows**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)[None, :] - 2 * rows @ centres.T
         used = max(1, int((np.ptp(centres, axis=0) > 0).sum()))
@@ -134,7 +134,7 @@ class Smooth:
         return _basis((rows - self.mean) / self.scale, self.terms)
 
     def values(self, rows: Array) -> Array:
-        """Its values on these rows, in a small part of the time that their deviations take."""
+        """The fit's values on these rows, in a small part of the time that their deviations take."""
         return self.valued(self.basis(rows))
 
     def valued(self, basis: Array) -> Array:
@@ -142,7 +142,7 @@ class Smooth:
         return np.asarray(self.level + basis @ self.weights)
 
     def __call__(self, rows: Array) -> tuple[Array, Array]:
-        """Its values on these rows, and the standard deviation of each."""
+        """The fit's values on these rows, and the standard deviation of each."""
         basis = self.basis(rows)
         return self.valued(basis), self.deviations(basis)
 
@@ -170,7 +170,7 @@ class Smooth:
         return [(i, np.ascontiguousarray(narrow[i:, i : i + STRIP])) for i in range(0, len(narrow), STRIP)]
 
     def without(self, rows: Array, values: Array) -> tuple[Array, Array]:
-        """The same on some of the fitted rows, as if these had been left out."""
+        """The same on some fitted rows, as if the fit had left them out."""
         basis = self.basis(rows)
         known = sum((part @ part.T for part in self._through_root(basis)), np.zeros((len(rows), len(rows))))
         left_out = np.linalg.inv(np.eye(len(rows)) - known)

@@ -47,7 +47,7 @@ LOOKED_AT_FIRST = 32
 """Configurations of a round, those of the least expected times, that say which of the others are near enough."""
 
 SLOW, BEYOND = 0.5, 0.3
-"""What exceeds this logarithm of time over the shape's best counts by this part: how slow is slow matters little."""
+"""A logarithm of time over the shape's best, and the part of any excess that counts: how slow matters little."""
 
 CAUTION = 1.0
 """Standard deviations that are added to an expected time: between equals, the one that more is known of."""
@@ -135,7 +135,7 @@ class Predictor:
     ) -> Prediction | None:
         """The candidate that the problem admits with the least expected time; None where it admits none.
 
-        What failed for any of the tuned problems is no candidate. `is_rough`: in a tenth of the time, with any
+        A configuration that failed for any tuned problem is no candidate. `is_rough`: in a tenth of the time, with any
         candidate in place of the best; whether there is one and the expected loss are the same.
         """
         is_open = self._open(is_admitted)
@@ -199,7 +199,7 @@ class Predictor:
     def _library_near(
         self, problem: Problem, order: Sequence[int], distances: Array, time_ms: float, caution: float
     ) -> LibraryTime | None:
-        """The library's expected time, ours being that; it is called as at the nearest problem where it was timed."""
+        """The library's expected time beside ours, with the call of the nearest problem where it was timed; or None."""
         if self._library is None:
             return None
         names = (record.library.name for i in order if (record := self._records[i]).library is not None)
@@ -209,7 +209,7 @@ class Predictor:
     def _search(
         self, problem: Problem, is_admitted: Callable[[Configuration], bool], candidates: Sequence[Configuration]
     ) -> dict[Configuration, Expected]:
-        """Expected values of the candidates, and of what comes of the best of them by changes."""
+        """Expected values of the candidates, and of changes to the best of them."""
         expectations: dict[Configuration, Expected] = {}
         changed: set[Configuration] = set()
         new, seen = list(candidates), set(candidates)
@@ -227,7 +227,7 @@ class Predictor:
     def _expected(
         self, problem: Problem, configurations: Sequence[Configuration], least: float
     ) -> dict[Configuration, Expected]:
-        """What is expected of them, the least so far being that; those are left out that no caution can bring near it.
+        """Expected values of the configurations, without those that no caution brings near `least`, the least so far.
 
         Deviations take longest, and caution only adds to a value.
         """
@@ -258,18 +258,18 @@ class Predictor:
         return {record.problem: float(loss) for record, loss in zip(self._records, self._losses, strict=True)}
 
     def _expected_loss(self, distances: Array) -> float:
-        """The mean over tuned shapes, near ones counting more."""
+        """The mean loss over tuned shapes, in which near ones count more."""
         return mean_near(self._losses, distances)
 
     def _distances(self, problem: Problem) -> Array:
-        """To each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
+        """The distance to each tuned shape: the sum over the axes of the logarithm to base 2 of the sizes' ratio."""
         return np.asarray(np.abs(self._shapes - self._log_shape(problem)).sum(axis=1))
 
     def _log_shape(self, problem: Problem) -> Array:
         return np.log2(np.array([*sizes_of(self._kernel, problem).values()], dtype=np.float64))
 
     def _candidates(self, order: Sequence[int]) -> list[Configuration]:
-        """The fastest few of the nearest records and the fastest of each other, without doubles."""
+        """The few fastest of the nearest records and the fastest of each other, without duplicates."""
         counts = [EACH] * NEIGHBOURS + [0] * len(order)
         records = [(self._records[i], count) for i, count in zip(order, counts, strict=False)]
         return list(dict.fromkeys(c for record, count in records for c in (*record.ranked[:count], *record.leaders)))
@@ -283,7 +283,7 @@ class Predictor:
     def _left_out(
         self, model: Smooth, left_out: int, sample: Sequence[Configuration], rows: Array, values: Array
     ) -> tuple[float, float, float]:
-        """The loss of the choice for a tuned shape by all others, among candidates that were measured for it.
+        """Losses of choosing for each tuned shape by all others, among the candidates measured for it.
 
         Beside it how far its expected value was off, and the deviation of that. Where fewer than two candidates were
         measured, the choice is among all that were.

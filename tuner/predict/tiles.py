@@ -29,7 +29,7 @@ PROBED = 64
 
 @dataclass(frozen=True)
 class Tiling:
-    """A problem under one configuration. What is left of it along axes that are not divided may be split once more."""
+    """A problem under one configuration. The rest along undivided axes may be split once more."""
 
     count: int  # of tiles
     parts: int  # that blocks do: tiles, times the blocks of one
@@ -65,7 +65,7 @@ class Tiles:
         return extents
 
     def tiling(self, problem: Problem, configuration: Configuration) -> Tiling:
-        """How many tiles and parts the problem has; each member of a batch has as many."""
+        """The number of tiles and parts of the problem; each member of a batch has as many."""
         extents, sizes = self.extents(problem, configuration), [size for _, size in problem.axes]
         members = math.prod(size for _, size in problem.sizes[len(sizes) :])
         count = members * math.prod(self._along(problem, configuration))
@@ -77,13 +77,13 @@ class Tiles:
         return Tiling(count, parts, whole)
 
     def sharing(self, problem: Problem, configuration: Configuration) -> list[int]:
-        """For each of the kernel's tensors: how many tiles need the same part of it: those along axes it has not."""
+        """For each of the kernel's tensors, how many tiles need the same part: those along the axes that it lacks."""
         tiles = self._along(problem, configuration)
         spanned = (self._spans(tensor, problem) for tensor in self.kernel.tensors)
         return [math.prod(n for n, has in zip(tiles, spans, strict=True) if not has) for spans in spanned]
 
     def _along(self, problem: Problem, configuration: Configuration) -> list[int]:
-        """How many tiles there are along each axis; those that several axes share count along one of them."""
+        """The number of tiles along each axis; tiles that several axes share count along one of them."""
         extents, covered = self.extents(problem, configuration), [1] * len(problem.axes)
         for (_, size), axis, tile in zip(problem.axes, self._counted_along[configuration], extents, strict=True):
             covered[axis] *= -(-size * extents[axis] // tile) if tile else 1  # in runs, where a thread has several
@@ -107,7 +107,7 @@ class Tiles:
         return counted
 
     def _spans(self, tensor: Tensor, like: Problem) -> tuple[bool, ...]:
-        """Which axes its shape depends on."""
+        """Whether the tensor's shape depends on each axis."""
         if tensor.name not in self._spanned:
             sizes = [PROBED] * len(like.axes)
             others = ([*sizes[:i], 2 * PROBED, *sizes[i + 1 :]] for i in range(len(sizes)))
@@ -144,7 +144,7 @@ class Tiles:
         return low
 
     def _resized(self, problem: Problem, sizes: Sequence[int]) -> Problem:
-        """As `_resized`; kept, since what problems derive from their sizes takes longer than the look-up."""
+        """The problem with these sizes, kept, as what problems derive from sizes takes longer than the look-up."""
         key = tuple(sizes)
         made = self._of_sizes.get(key)
         if made is None:

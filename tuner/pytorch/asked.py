@@ -1,4 +1,4 @@
-"""What a call of an operator asks of a launcher: its problem on a device, and what decides who computes it."""
+"""An operator's question to a launcher: a problem on a device, and what decides which side computes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
     @property
     def call(self) -> tuple[str | None, str]:
-        """The library's call that is launched in the configuration's place; None and why, where that was faster."""
+        """The library's call that is launched instead of the configuration; or None and why, where it was faster."""
         from tilewright.tuner.runtime.launches.library_calls import call_of  # noqa: PLC0415 - see above
 
         is_of_one_size = getattr(self.launcher, "family", None) is None
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
     @property
     def expected_ms(self) -> float:
-        """What is expected of the launch at this size."""
+        """The time that is expected of the launch at this size, in ms."""
         return (self.choice.library_ms if self.call[0] else self.choice.time_ms) or 1.0
 
     @property
@@ -58,18 +58,18 @@ class Asked(NamedTuple):
 
     @property
     def range(self) -> Range:
-        """What its first calls have alike with those of other sizes; a call of the library has its problem alone."""
+        """A key shared by first calls that decide together; a call of the library shares only its problem's."""
         of_range = self.problem if self.call[0] else self.launcher.range_of(self.problem, self.device)
         return self.operator, self.device, of_range
 
     @property
     def is_beside(self) -> bool:
-        """Whether the records hold it against PyTorch's call: not FP32 where that is TF32, nor the library's calls."""
+        """Whether the records count against PyTorch's call: not FP32 where that is TF32, nor the library's calls."""
         return not self.call[0] and (not self.in_tf32 or self.problem.options.get("accuracy") == "tf32")
 
     @property
     def takes_turns(self) -> bool:
-        """Whether the first calls decide, on a GPU: not where both were measured here, or somebody named the choice."""
+        """Whether first calls decide, on a GPU: not if both were measured here, or somebody named the choice."""
         return turns.has_events(self.device) and self.launcher.takes_turns(self.choice, is_beside=self.is_beside)
 
     @property
@@ -83,14 +83,14 @@ class Asked(NamedTuple):
         return self._replace(problem=self.problem.with_size(axis, rows))
 
     def contest(self) -> Contest:
-        """The turns of its range, of whose verdict the service is told."""
+        """The contest of the range; the service is told of its verdict."""
         from tilewright.tuner.pytorch.plans import PROCESS, runtime  # noqa: PLC0415 - see above
 
         told = partial(runtime().claim_times, self.launcher.kernel, self.problem, self.device, self.choice)
         return PROCESS.contests.of(self.range, prefers_ours=self.prefers_ours, told=told)
 
     def note(self, verdict: Verdict, tally: Tally) -> str:
-        """Keeps the verdict's times for this size; what they say, in words."""
+        """Keeps the verdict's times for this size; the sentence about them."""
         if verdict.ours is None or verdict.library is None:
             return "the calls were host-bound: too few could be timed"
         tally.ours_ms, tally.pytorch_ms = verdict.ours * self.expected_ms, verdict.library * self.expected_ms

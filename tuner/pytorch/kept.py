@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def zeros(like: Tensor, count: int) -> Tensor:
-    """So many zeros of the tensor's type, where it is; on a GPU the same ones in every call.
+    """So many zeros of the tensor's dtype on its device; on a GPU the same memory in every call.
 
     A plan may be made while a CUDA graph is captured. PyTorch's own zeros would then lie in the graph's pool, be zero
     only after its first replay, and be gone with it.
@@ -30,7 +30,7 @@ def _on_gpu(device: torch.device, size_bytes: int) -> Tensor:
 
 
 class _Memory:
-    """The driver's memory, as PyTorch takes it over."""
+    """The driver's memory in a form that PyTorch takes over."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self.__cuda_array_interface__ = {

@@ -1,4 +1,4 @@
-"""What operators do in this process, as Prometheus metrics of the application's own registry."""
+"""Operators' calls in this process as Prometheus metrics of the application's own registry."""
 
 from __future__ import annotations
 

@@ -116,14 +116,14 @@ class Operator:
         return call
 
     def _launched(self, *arguments: Any) -> Any:
-        """What `torch.ops` computes; only `__call__` has PyTorch's own derivatives at hand."""
+        """The result for `torch.ops`; only `__call__` has PyTorch's own derivatives at hand."""
         if forward_ad._current_level >= 0 and any(has_tangent(one) for one in arguments):  # noqa: SLF001 - no public name asks
             raise NotImplementedError(f"tilewright::{self.name} has no forward derivative; call tilewright.torch's")
         with held():  # gradients may be recorded, or a compiler or a mode is at work
             return self.plans.run(*arguments)
 
     def _written(self, keys: Any, *arguments: Any) -> None:
-        """PyTorch's own operator where gradients are recorded: it derives, or refuses as it does."""
+        """PyTorch's own result where gradients are recorded: it derives, or refuses in its own way."""
         c = torch._C  # noqa: SLF001 - torch.library's own autograd kernels do it so
         if torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in arguments):
             self._called(self.pytorch)(*arguments)
@@ -167,7 +167,7 @@ class Operator:
             return self.op(*given)
 
     def cast(self, device_type: str, arguments: Sequence[Any]) -> Sequence[Any]:
-        """The arguments as autocast has them, of this kind of device."""
+        """The arguments cast as autocast casts them for this kind of device."""
         if self.autocast is None or not self._is_cast(device_type):
             return arguments
         dtype = torch.get_autocast_dtype(device_type) if self.autocast[1] == "lower" else torch.float32
@@ -184,7 +184,7 @@ PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 def is_known(tensor: Tensor) -> bool:
-    """Whether a rule of ours holds for such a tensor: it has strides, and no class that has rules of its own.
+    """Whether our rules hold for the tensor: it has strides, and no class with rules of its own.
 
     Tensors of a dispatch mode, which traces, are known.
     """
@@ -204,7 +204,7 @@ _transformation, _tracer = torch._C._functorch.peek_interpreter_stack, torch._C.
 
 
 def is_watched_in_eager_mode() -> bool:
-    """As `is_watched`, where no compiler is at work."""
+    """Whether a mode, a transformation, a tracer or autocast would see the call, where no compiler is at work."""
     return bool(
         _modes()
         or _autocasts()
@@ -225,6 +225,6 @@ def has_tangent(argument: Any) -> bool:
 
 
 def check(holds: Any, operator: str, message: Callable[[], str]) -> None:
-    """Raises RefusedError, as PyTorch's operators do for shapes that do not go together."""
+    """Raises RefusedError, as PyTorch's operators do for shapes that do not fit together."""
     if not holds:
         raise RefusedError(f"tilewright::{operator}: {message()}")

@@ -1,4 +1,4 @@
-"""What an operator does with tensors of certain layouts: launch a tuned kernel, or call PyTorch's own operator.
+"""An operator's plans for tensors of certain layouts: launch a tuned kernel, or call PyTorch's own operator.
 
 The decision is made once for each operator, layouts and numbers, and kept until the process ends or `use` is called.
 """
@@ -72,7 +72,7 @@ class Plans:
         self._era = PROCESS.era
 
     def run(self, *arguments: Any) -> Any:
-        """The operator's result."""
+        """The operator's result, by what was decided for calls of this layout."""
         if self._era != PROCESS.era:
             self._by_layout, self._by_rows, self._found, self._era = {}, {}, {}, PROCESS.era
         if PROCESS.is_off:
@@ -96,14 +96,14 @@ class Plans:
             return self._pytorch(*arguments)
 
     def _key(self, arguments: Sequence[Any]) -> Hashable:
-        """What calls of one kind have alike; raises RuntimeError for a tensor without strides."""
+        """A key shared by calls of one kind; raises RuntimeError for a tensor without strides."""
         key = layout_key(arguments)
         if self.in_tf32 is not None and may_be_tf32(arguments[0]):
             key.append(self.in_tf32())
         return tuple(key)
 
     def direct_of_rows(self, *arguments: Any, is_timed: bool) -> Callable[[Tensor], Any] | None:
-        """As `direct`, for row-major first arguments of any number of rows; None where the launch is for one number.
+        """A function as of `direct`, for row-major first arguments of any number of rows; None where launches fix it.
 
         It returns None for numbers of rows that are not decided on yet. `is_timed`: this one is, for ours.
         """
@@ -120,14 +120,14 @@ class Plans:
         return of_decided_rows(runs, ours, self._pytorch, arguments, by_rows)
 
     def _rows_of(self, ours: TunedCall) -> dict[int, bool]:
-        """Whether ours serves which numbers of rows, as far as it is known, for all layers of that problem."""
+        """Whether ours serves each number of rows, as far as it is known, for all layers of that problem."""
         asked = ours.asked
         return self._by_rows.setdefault((asked.launcher, asked.device, asked.in_tf32), {})
 
     def direct(self, *arguments: Any) -> Callable[[Tensor], Any] | None:
-        """What a call that ran before does with another first argument that lies alike, the rest staying as it is.
+        """A call that ran before as a function of its first argument, which must lie alike; the rest stays as it is.
 
-        It raises TunerError before anything has run. None where it is PyTorch's own operator that does it, or may be.
+        It raises TunerError before anything has run. None where PyTorch's own operator does it, or may.
         """
         ready = self._ready(arguments)
         ours = ready.ours if isinstance(ready, Turns) else ready
@@ -137,13 +137,13 @@ class Plans:
         return (ours.direct(arguments) if isinstance(ours, TunedCall) else None) or (lambda x: ours((x, *rest)))
 
     def _ready(self, arguments: Sequence[Any]) -> Run | None:
-        """What was decided for calls of this layout; None where that is PyTorch's, not decided yet, or all is off."""
+        """The decision for calls of this layout; None where it is PyTorch's, not made yet, or all is off."""
         if self._era != PROCESS.era or PROCESS.is_off:
             return None
         return self._by_layout.get(self._key(arguments))
 
     def posed(self, *arguments: Any) -> Posed:
-        """The call as a problem; raises NoKernelError, and RuntimeError for what does not go together."""
+        """The call as a problem; raises NoKernelError, and RuntimeError for arguments that do not fit together."""
         return self._pose(self._result(*arguments), *arguments)
 
     def find(self, *arguments: Any) -> Found:
@@ -156,7 +156,7 @@ class Plans:
     def _decided(
         self, key: Hashable, arguments: Sequence[Any], error: Exception | None = None, *, may_search: bool = True
     ) -> Run | None:
-        """What calls of this layout run from now on, None for PyTorch's own; `error`: why nothing was found.
+        """The run of calls of this layout from now on, None for PyTorch's own; `error`: why nothing was found.
 
         `may_search`: whether a thread may look for it first.
         """
@@ -184,7 +184,7 @@ class Plans:
         return ready
 
     def _may_be_coarser(self, arguments: Sequence[Any]) -> bool:
-        """Whether PyTorch's own call would compute in TF32 what the caller asks for in FP32."""
+        """Whether PyTorch's own call would compute in TF32 although the caller asks for FP32."""
         is_tf32 = self.in_tf32 is not None and may_be_tf32(arguments[0]) and self.in_tf32()
         return is_tf32 and asks_for_more(arguments)
 
@@ -220,9 +220,9 @@ class Plans:
         return verdict is not None and verdict.is_ours
 
     def _asked_at_once(self, may_search: bool, output: Any, arguments: Sequence[Any]) -> Asked | None:
-        """What the call asks for; None where a thread may look for it.
+        """The call's question to a launcher; None where a thread may look for the answer.
 
-        What a bundle, a lock or the application names is launched from the first call on.
+        Configurations that a bundle, a lock or the application names are launched from the first call on.
         """
         if may_search and (not PROCESS.is_ready or not runtime().has_named):
             return None
@@ -235,7 +235,7 @@ class Plans:
         return Search(find, self._as_pytorch(key), partial(self._decided, key, may_search=False))
 
     def _find(self, key: Hashable, output: Any, arguments: Sequence[Any]) -> None:
-        """Finds what the calls of this layout ask for, and loads it where they take no turns; for a thread."""
+        """Finds the answer for calls of this layout, and loads it unless they take turns; for a thread."""
         found = self._found
         runtime()
         with on_device_of(_first(output)):
@@ -250,7 +250,7 @@ class Plans:
         found[key] = asked
 
     def _in_turns(self, key: Hashable, ours: TunedCall) -> Run | None:
-        """Ours and PyTorch's call, until the times of their range decide; that then holds as what the records say.
+        """Ours and PyTorch's call, until times of their range decide; the decision then replaces the records'.
 
         Where it was decided, and nothing takes turns now, who won; None for PyTorch's call.
         """
@@ -283,13 +283,13 @@ class Plans:
         )
 
     def wait(self) -> None:
-        """Until what takes turns is loaded."""
+        """Waits until all that takes turns is loaded."""
         for ready in list(self._by_layout.values()):
             if isinstance(ready, Turns):
                 ready.wait()
 
     def settle(self, problem: Problem, device: str, ours_ms: float, pytorch_ms: float) -> None:
-        """Others have timed both calls at this problem, and ours is the faster one: its range takes no turns."""
+        """Ends the turns of a range: others have timed both calls at this problem, and ours is faster."""
         named = {**problem.stated_shape, **problem.options}
         launcher = runtime().operator_launcher(self._kernel, named, problem.dtype)
         asked = Asked(self._name, launcher, problem, device)
@@ -310,7 +310,7 @@ class Plans:
         return PROCESS.tallies.setdefault((self._name, key), Tally())
 
     def _asked(self, output: Any, arguments: Sequence[Any]) -> tuple[Asked, Posed]:
-        """What the call asks of a launcher, and as arrays; raises TunerError or KernelError where no kernel has it."""
+        """The call's question to a launcher, and its arrays; raises TunerError or KernelError without a kernel."""
         first = _first(output)
         if first.device.type not in {"cpu", "cuda"}:
             raise NoKernelError(f"kernels run on CUDA GPUs and on the CPU, not on {first.device.type}")
@@ -332,7 +332,7 @@ class Plans:
         )
 
     def _note(self, key: Hashable, arguments: Sequence[Any], error: Exception) -> None:
-        """Keeps the reason, and warns of the first of its kind; what is not tuned any more is not looked for again."""
+        """Keeps the reason, and warns of the first of its kind; what nobody tunes any more is not looked up again."""
         from tilewright.tuner.runtime.errors import UntunedError, warn  # noqa: PLC0415 - see above
 
         if isinstance(error, UntunedError):
@@ -348,11 +348,11 @@ class Plans:
 
 
 _FALLBACKS = {"UntunedError": "untuned", "NoKernelError": "no_kernel", "NoRoomError": "no_memory"}
-"""By the kind of error, whose classes are not imported here; others are failures."""
+"""Words by the name of an error's class, as these are not imported here; others are failures."""
 
 
 def _undecided(_arguments: Sequence[Any]) -> Any:
-    """In the place of what runs calls that come for the first time."""
+    """A mark in the place of what runs a call that comes for the first time."""
     raise NotImplementedError
 
 

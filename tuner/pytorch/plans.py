@@ -1,4 +1,4 @@
-"""What operators do in this process, by which runtime, and why: decided once for each kind of call, until `use`."""
+"""Operators' decisions in this process, with runtime and reason: one for each kind of call, until `use`."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Decision(NamedTuple):
 
     @property
     def gained_ms(self) -> float | None:
-        """What the calls of ours have taken less than PyTorch's would have; None where a time is not known."""
+        """The milliseconds that the calls of ours saved over PyTorch's; None where a time is not known."""
         if self.ours_ms is None or self.pytorch_ms is None:
             return None
         return self.calls_ours * (self.pytorch_ms - self.ours_ms)
 
 
 class Tally:
-    """The calls of one kind so far. Of calls in several threads at once a few may be missed."""
+    """Calls of one kind so far. With calls in several threads at once a few may be missed."""
 
     __slots__ = ("ours", "ours_ms", "pytorch", "pytorch_ms")
 
@@ -63,7 +63,7 @@ class Tally:
 
 
 class Use(NamedTuple):
-    """A configuration that was decided on, and what has to be asked to have it verified."""
+    """A configuration that was decided on, and the launcher, problem and device that verify it."""
 
     use: FirstUse
     launcher: Launcher
@@ -72,7 +72,7 @@ class Use(NamedTuple):
 
 
 class _Process:
-    """What was decided in this process, and by which runtime."""
+    """The decisions of this process, and the runtime that made them."""
 
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
@@ -92,7 +92,7 @@ PROCESS = _Process()
 
 
 def use(runtime: Runtime | None) -> None:
-    """Takes configurations from this runtime from now on; None: from the environment's, as at the start.
+    """Makes operators take configurations from this runtime; None: from the environment's, as at the start.
 
     Make it with `only_tuned=True`: otherwise problems without a result run with a kernel's default configuration.
     """
@@ -103,7 +103,7 @@ def use(runtime: Runtime | None) -> None:
 
 
 def look_again() -> None:
-    """Makes every plan anew: the runtime in use knows other configurations than before."""
+    """Makes every plan anew, because the runtime in use knows other configurations now."""
     PROCESS.era += 1
 
 
@@ -127,7 +127,7 @@ def runtime() -> Runtime:
 
 
 def _withdrawn() -> None:
-    """A configuration was wrong: what is launched in its place may be slower than the library."""
+    """Starts contests and plans anew for a withdrawn configuration: its replacement may be slower than the library."""
     PROCESS.contests = Contests()
     look_again()
 
@@ -139,7 +139,7 @@ def off() -> None:
 
 
 def is_off() -> bool:
-    """Whether `off` holds."""
+    """Whether all operators are PyTorch's own now, by `off`."""
     return PROCESS.is_off
 
 
@@ -170,11 +170,11 @@ def _checks(key: Hashable) -> str:
 
 
 MOST_REPEATS = 8
-"""Of a function whose configurations are wrong one after another."""
+"""The most repetitions of a function whose configurations turn out wrong one after another."""
 
 
 def prepare(function: Callable[..., Any] | None = None, *arguments: Any, **named: Any) -> list[Decision]:
-    """Calls the function, then verifies what its operators decided on; returns `status()`.
+    """Calls the function, then verifies the configurations that its operators chose; returns `status()`.
 
     The function is a model or anything else that calls operators; None: what was decided in calls before. Waits until
     all that was never verified at its shape was launched on random numbers and compared; where something was wrong, and

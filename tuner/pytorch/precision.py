@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 ALLOWED = "allowed"
-"""In place of an accuracy: as the program allows PyTorch's own when the call runs."""
+"""The word for an accuracy that is what the program allows PyTorch's own when the call runs."""
 
 
 _precision = getattr(torch._C, "_get_fp32_precision_getter", None)  # noqa: SLF001 - the public name takes twice as long, in every call
 
 
 _AS_SET: list[tuple[bool, bool]] = []
-"""What the program allows products and convolutions, while `as_set` holds."""
+"""TF32 for products and convolutions as the program allows it, while `as_set` holds."""
 
 
 @contextmanager
 def as_set() -> Iterator[None]:
-    """What the program allows counts as it is now, whatever PyTorch is told meanwhile."""
+    """Keeps what the program allows as it is now, whatever PyTorch is told in the block."""
     _AS_SET.append((products_in_tf32(), convolutions_in_tf32()))
     try:
         yield
@@ -49,7 +49,7 @@ def convolutions_in_tf32() -> bool:
 
 
 def setting() -> str:
-    """Both in a word, for what is kept beside decisions; empty for PyTorch's defaults."""
+    """Both settings in a word, which is kept beside decisions; empty for PyTorch's defaults."""
     settings = products_in_tf32(), convolutions_in_tf32()
     return {(False, True): "", (True, True): "tf32", (True, False): "products", (False, False): "ieee"}[settings]
 
@@ -59,7 +59,7 @@ vars(setting)["_dynamo_marked_constant"] = True  # of torch.compiler.assume_cons
 
 @contextmanager
 def without_tf32() -> Iterator[bool]:
-    """PyTorch's products of float32 have all their bits meanwhile; whether some had not. Ours stay as they are."""
+    """Gives PyTorch's float32 products all bits in the block; whether some had fewer. Ours stay as they are."""
     with as_set(), _without_tf32() as changes:
         yield changes
 
@@ -89,7 +89,7 @@ def _without_tf32() -> Iterator[bool]:
 
 
 def resolved(accuracy: str, tensor: Tensor) -> str:
-    """The accuracy of a product of this tensor; other dtypes, and the CPU, have no TF32."""
+    """The accuracy of a product of this tensor; other dtypes and the CPU have no TF32."""
     if accuracy != ALLOWED:
         return accuracy
     return "tf32" if may_be_tf32(tensor) and products_in_tf32() else "fp32"

@@ -30,7 +30,7 @@ class NoKernelError(TunerError):
 
 @dataclass(frozen=True)
 class Posed:
-    """A call as a problem: axes and options by name, the arrays in the kernel's order, numbers that are not 1.
+    """A call as a problem: axes and options by name, arrays in the kernel's order, numbers other than 1.
 
     `kept`: the places of arrays that are the same in every call of this kind, such as zeros in place of a bias.
     """
@@ -42,7 +42,7 @@ class Posed:
 
 
 class Output(NamedTuple):
-    """A tensor to be filled in: a new one like this, or the argument at the place `written`.
+    """A tensor to fill: a new one like this, or the argument at the place `written`.
 
     `row_major`: a tensor without memory in that shape, of which a new one is made sooner than of a shape and a device.
     """
@@ -56,7 +56,7 @@ class Output(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor, written: int | None) -> Output:
-        """That of a tensor."""
+        """The output like a tensor."""
         row_major = None
         if tensor.is_contiguous():
             row_major = tensor.new_empty([1] * tensor.dim()).expand(tensor.shape)
@@ -64,7 +64,7 @@ class Output(NamedTuple):
         return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, written, row_major)
 
     def tensor(self, arguments: Sequence[Any]) -> Tensor:
-        """The tensor to fill; what does not go together was refused when the first of its kind came."""
+        """The tensor to fill; arguments that do not fit together were refused when the first of their kind came."""
         if self.written is not None:
             return arguments[self.written]
         if self.row_major is not None:
@@ -73,7 +73,7 @@ class Output(NamedTuple):
 
 
 class TunedCall:
-    """What a tuned call does: outputs, then a launch.
+    """A tuned call: it makes the outputs, then launches.
 
     Where every array of the problem starts where an argument or an output starts, or is the same in every call, the
     launch is bound: later calls have their addresses read and nothing else made of them.
@@ -116,7 +116,7 @@ class TunedCall:
         return output
 
     def _scalars_of(self, output: Any, arguments: Sequence[Any]) -> tuple[float, ...]:
-        """The numbers of this call as the kernel has them, which are mostly those of the last."""
+        """The numbers of this call as the kernel takes them; mostly they are those of the last call."""
         numbers, scalars = self._scalars  # one look, as other threads call too
         given = [arguments[place] for place in self._numbers]
         if given != numbers:
@@ -125,7 +125,7 @@ class TunedCall:
         return scalars
 
     def direct(self, arguments: Sequence[Any]) -> Callable[[Tensor], Any] | None:
-        """The call that was bound for these arguments, of which all but the first stay where they are; None for others.
+        """The call bound for these arguments, of which all but the first stay where they are; None if none was bound.
 
         It looks at nothing: a replaced module has done so.
         """
@@ -150,7 +150,7 @@ class TunedCall:
         return call
 
     def direct_of_rows(self, arguments: Sequence[Any]) -> Callable[[Tensor, int], Any] | None:
-        """As `direct`, for row-major first arguments of that number of rows of this length; None for other launches.
+        """A function as of `direct`, for row-major first arguments of any number of such rows; None for other launches.
 
         The call that it returns gives None where another GPU is the current one.
         """
@@ -176,7 +176,7 @@ class TunedCall:
         return call
 
     def _ends(self, arguments: Sequence[Any]) -> tuple[list[int], int, int] | None:
-        """The addresses of a bound launch, and the places of the first argument's and of the new output's among them.
+        """A bound launch's addresses, and the places of the first argument and the new output among them; or None.
 
         None where there is no such launch, or another kind of output.
         """
@@ -203,7 +203,7 @@ class TunedCall:
 
 
 def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> tuple[int, ...]:
-    """Where each array starts among arguments, then outputs and kept ones; empty where one is a copy.
+    """The place of each array among arguments, then outputs and kept ones; empty where one is a copy.
 
     Whether a reshaped tensor is a view of another is decided by strides, so that it holds for all calls alike. Where
     two arguments start at one address nothing tells which is meant, and another call's may not: empty too.
@@ -217,12 +217,12 @@ def _places(posed: Posed, arguments: Sequence[Any], rest: Sequence[Tensor]) -> t
 
 
 def place_of(arguments: Sequence[Any], output: Tensor) -> int | None:
-    """Which of the arguments the output is; None for a new tensor."""
+    """The place of the argument that the output is; None for a new tensor."""
     return next((place for place, one in enumerate(arguments) if one is output), None)
 
 
 def grown(tensor: Tensor) -> None:
-    """Lets autograd know that the tensor was changed in place; of an inference tensor nobody asks."""
+    """Tells autograd that the tensor was changed in place, except for inference tensors, of which nobody asks."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
@@ -231,7 +231,7 @@ _AS_IT_IS = nullcontext()
 
 
 def on_device_of(tensor: Tensor) -> Any:
-    """The launcher works on the current GPU; PyTorch's operators on that of their tensors."""
+    """Makes the output's GPU the current one in the block, as the launcher needs it."""
     if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensor.device)
     return _AS_IT_IS
@@ -261,7 +261,7 @@ def of_decided_rows(
     arguments: Sequence[Any],
     by_rows: dict[int, bool],
 ) -> Callable[[Tensor], Any]:
-    """What `runs` does where ours serves the rows, PyTorch's call where that does, None where the next calls decide.
+    """A function of the first argument: `runs` where ours serves its rows, else PyTorch's; None while undecided.
 
     `arguments`: of the operator, of which only the first changes. `by_rows`: whether ours serves them, where known.
     """
@@ -283,7 +283,7 @@ def of_decided_rows(
 
 
 def _is_ours(ours: TunedCall, rows: int, by_rows: dict[int, bool]) -> bool | None:
-    """Whether ours serves that number of rows, which is noted where it is certain; None while turns are taken."""
+    """Whether ours serves that number of rows, noted where it is certain; None while turns are taken."""
     asked = ours.asked.of_rows(rows)
     verdict = PROCESS.contests.verdict(asked.range)
     if verdict is None and asked.takes_turns:

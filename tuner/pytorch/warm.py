@@ -22,7 +22,7 @@ Look = tuple["Tensor | None", int, "torch.dtype | None", tuple[int, ...]]
 
 
 class Warm:
-    """The last kind of call of one module. Looking at its tensors is all that is done before they are launched on.
+    """The last kind of call of one module, for which only the tensors are checked before the launch.
 
     A copy, and what is read from a file, has seen no call yet.
     """
@@ -42,7 +42,7 @@ class Warm:
         return Warm, ()
 
     def run(self, x: Tensor, parameters: Iterable[Tensor | None]) -> Any:
-        """The result; None where anything is unlike the last call, and the long way has to say what is to be done.
+        """The result; None where anything differs from the last call, and the long way has to decide.
 
         The caller has asked whether a compiler is at work. It is one function, as each costs as much as a look.
         """
@@ -69,7 +69,7 @@ class Warm:
     def learn(
         self, call: Call, x: Tensor, parameters: Sequence[Tensor | None], *, any_rows: bool, is_timed: bool
     ) -> None:
-        """Keeps what this call, which has just been run, was decided to be; `any_rows`: with as many as come.
+        """Keeps the decision on this call, which has just run; `any_rows`: for any number of rows.
 
         Its arguments begin with the input and what lies where the parameters do. `is_timed`: ours was the faster one.
         """
@@ -91,7 +91,7 @@ class Warm:
 
 
 def _is_of(argument: Any, parameter: Tensor | None) -> bool:
-    """Whether the argument is the parameter, or the whole of it in another form."""
+    """Whether the argument is the parameter itself, or all of it in another form."""
     if argument is parameter:
         return True
     if not isinstance(argument, Tensor) or parameter is None:

@@ -24,15 +24,15 @@ MOST_ROUNDS = MOST_CALLS + 2
 
 LONGEST_MS = 200.0
 CYCLES_A_MS = 2_000_000
-"""Of a GPU at 2 GHz; a slower clock only keeps it busy for longer."""
+"""Cycles of a GPU at 2 GHz in a millisecond; a slower clock only keeps it busy for longer."""
 
 
 def warm(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[Decision]:
-    """Calls the function until its operators have decided who computes what, and returns `status()`.
+    """Calls the function until its operators have decided which side computes what; returns `status()`.
 
     All ranks of torch.distributed call it together, each calls the function equally often, and all have the
     configurations and decisions of rank 0 in the end. The GPU is kept busy before each call, so that times have nothing
-    of the host in them. What was never verified at its shape is verified.
+    of the host in them. Configurations that were never verified at their shape are verified.
     """
     call = partial(function, *arguments, **named)
     _prepare(call)
@@ -52,14 +52,14 @@ def warm(function: Callable[..., Any], *arguments: Any, **named: Any) -> list[De
 
 
 def _prepare(call: Callable[[], Any]) -> None:
-    """One call, in which all is looked for and loaded, and the checks that it left open."""
+    """Makes one call, which looks up and loads everything, and the checks that it left open."""
     with held():
         call()
     prepare()
 
 
 def _called_behind(busy_ms: float, call: Callable[[], Any]) -> float:
-    """Calls with that much for the GPU to do first; how long the host took for the call, in ms."""
+    """Makes a call while the GPU has so much to do first; the host's time for the call, in ms."""
     is_on_gpu = torch.cuda.is_initialized()
     if is_on_gpu:
         torch.cuda._sleep(int(busy_ms * CYCLES_A_MS))  # noqa: SLF001 - PyTorch's own tests wait so
@@ -72,12 +72,12 @@ def _called_behind(busy_ms: float, call: Callable[[], Any]) -> float:
 
 
 def _is_open() -> bool:
-    """Whether a range is undecided; asked when the GPU has nothing to do."""
+    """Whether a range is undecided; asked when the GPU is idle."""
     return PROCESS.contests.are_open() or runtime().contests.are_open()
 
 
 def _agree() -> None:
-    """All ranks have what rank 0 knows of its device model, and its decisions."""
+    """Gives all ranks the knowledge of rank 0 about its device model, and its decisions."""
     device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else "cpu"
     slug, contests = place_of(device).slug, (PROCESS.contests, runtime().contests)
     known, decided = _of_first((runtime().known(slug), [one.verdicts(device) for one in contests]))
@@ -97,7 +97,7 @@ def _has_ranks() -> bool:
 
 
 def _of_first(mine: T) -> T:
-    """What rank 0 has."""
+    """The value of rank 0."""
     box = [mine]
     if _has_ranks():
         distributed.broadcast_object_list(box, src=0)

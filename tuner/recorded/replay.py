@@ -23,7 +23,7 @@ _LATE = frozenset({Outcome.LAUNCH_FAILED, Outcome.TIMED_OUT, Outcome.DEVICE_LOST
 
 
 def replay_kernel(recording: Recording) -> Kernel:
-    """A kernel whose search space is what was recorded. Its FLOPs and bytes are 0: nobody recorded them."""
+    """A kernel whose search space is the recording. Its FLOPs and bytes are 0: nobody recorded them."""
     variants = tuple(_variant(recording, name, parameters) for name, parameters in recording.parameters.items())
     return Kernel(
         name=recording.kernel,

@@ -27,13 +27,13 @@ _FEW = 50
 """A step with no more configurations than this keeps the table's at every size."""
 
 LEAST_TRIALS = 12
-"""With fewer a search says nothing of its step: it goes on past its time, and is named where that was not enough."""
+"""The trials that a search needs to tell of its step: it goes on past its time, and says if that was not enough."""
 
 _MOST_TIMES = 8
 """How many times its time a search may take to come to the least trials."""
 
 _FEW_PLAN = replace(DEFAULT_PLAN, least_samples=3, warm_up_samples=6, max_samples=5, side_samples=1, limit_s=0.2)
-"""To tell a few configurations apart that differ by more than noise; the rounds that are reported follow."""
+"""The plan that tells a few clearly different configurations apart; the reported rounds follow."""
 
 
 class KnownFileError(TunerError):
@@ -42,7 +42,7 @@ class KnownFileError(TunerError):
 
 @dataclass(frozen=True)
 class KnownConfiguration:
-    """A configuration that a tuning before found best for a problem; `source` names where it is from."""
+    """The best configuration of an earlier tuning for a problem; `source` names where it is from."""
 
     kernel: str
     shape: Mapping[str, int]
@@ -59,7 +59,7 @@ class KnownConfiguration:
 
 @dataclass(frozen=True)
 class StepChoice:
-    """A step's configuration, and in words how it came to be chosen; `is_short`: of too few that were tried."""
+    """A step's configuration, and how it was chosen, in words; `is_short`: too few were tried."""
 
     configuration: Configuration
     chosen: str
@@ -136,7 +136,7 @@ def at_size(
     draws: int,
     known: Sequence[KnownConfiguration] = (),
 ) -> Configuration | None:
-    """The step's configuration for a size of the sweep: one that is known, or the fastest of a few; None: none works.
+    """The step's configuration for a size of the sweep: a known one, or the fastest of a few; None: none works.
 
     The few are the table's choice (or the nearest to it that this size admits), where the authors of variants would
     start, and some drawn at random. A step with few configurations, or one that is not searched, keeps the nearest.
@@ -161,7 +161,7 @@ def at_size(
 
 
 def _fitting(known: Sequence[KnownConfiguration], step: Step, space: SearchSpace) -> KnownConfiguration | None:
-    """The known configuration of a step that is searched; others stay as they are declared."""
+    """The known configuration of a step that is searched; other steps keep their declared one."""
     fitting = (one for one in known if one.fits(space.problem) and one.configuration in space)
     return next(fitting, None) if step.is_searched else None
 

@@ -63,9 +63,9 @@ class HostSteps:
         return self.kernel.estimated_flops(problem) / (expected * 1e9) <= limit_s
 
     def time(self, place: str, problem: Problem, seed: int) -> tuple[Time, float | None]:
-        """Its time, after its result was found right, and the worst error over its bound.
+        """The time, after the result was found right, and the worst error over its bound.
 
-        The loop in CPU seconds of its thread, BLAS in wall time. Raises NoCompilerError, WrongHostResultError.
+        The loop is timed in CPU seconds of its thread, BLAS in wall time. Raises NoCompilerError, WrongHostResultError.
         """
         arrays = random_arrays(self.kernel, problem, seed)
         out: HostArray = np.full(self.kernel.output.shape(problem), np.nan, problem.dtype)

@@ -30,7 +30,7 @@ OnProgress = Callable[[float, str], None]
 
 
 class Kind(NamedTuple):
-    """Steps that are measured on one bench: the problem's dtype, and what is added to its sizes."""
+    """Steps measured on one bench: the problem's dtype, and what is added to its sizes."""
 
     dtype: str = "float32"
     beyond: int = 0
@@ -231,7 +231,7 @@ class LadderRun:
             return Measured(left_out=" ".join(str(error).split()))
 
     def _host_steps(self, sweep: Sequence[SweepRow]) -> None:
-        """At the table's problem, or else at the largest of the sweep that they were quick enough for."""
+        """Adds the host's times at the table's problem, or at the largest size of the sweep that was quick enough."""
         for step in self.ladder.steps:
             if step.place not in HOST:
                 continue

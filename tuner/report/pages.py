@@ -211,7 +211,7 @@ def _compared(report: LadderReport) -> Iterator[str]:
 
 
 def title_of(report: LadderReport) -> str:
-    """For instance "gemm, step by step, on NVIDIA H200"."""
+    """The report's title, such as "gemm, step by step, on NVIDIA H200"."""
     where = report.device if report.kind == "cuda" else f"the CPU ({report.device}, one thread)"
     return f"{report.kernel}, step by step, on {where}"
 

@@ -107,14 +107,14 @@ class StepRow:
 
     @property
     def with_transfers_ms(self) -> float | None:
-        """Inputs to the device, one launch, the output back; on the host there is nothing to move."""
+        """Wall time with transfers: inputs to the device, one launch, the output back; on the host nothing moves."""
         if self.time is None or (self.place in {"device", "library"} and self.moves is None):
             return None
         return self.time.median_ms + (self.moves.transfers_ms if self.moves else 0.0)
 
     @property
     def predicted_share(self) -> float | None:
-        """Loads from global memory, as a part of those of a kernel without tiles: 1/TILE_WIDTH for square ones."""
+        """The predicted share of global loads of a kernel without tiles: 1/TILE_WIDTH for square tiles."""
         return None if self.tile is None else (1 / self.tile[0] + 1 / self.tile[1]) / 2
 
 
@@ -133,7 +133,7 @@ class SweepRow:
 
     @property
     def gflops(self) -> float:
-        """Work a second, transfers left out."""
+        """GFLOP/s without transfers."""
         return roofline.gflops(self.work.flops, self.time.median_ms)
 
     @property
@@ -143,12 +143,12 @@ class SweepRow:
 
     @property
     def with_transfers_ms(self) -> float:
-        """Inputs to the device, one launch, the output back."""
+        """Wall time of the inputs to the device, one launch, and the output back, in ms."""
         return self.time.median_ms + (self.moves.transfers_ms if self.moves else 0.0)
 
     @property
     def gflops_with_transfers(self) -> float:
-        """Work a second, transfers counted."""
+        """GFLOP/s with transfers."""
         return roofline.gflops(self.work.flops, self.with_transfers_ms)
 
 
@@ -208,7 +208,7 @@ def ratios(report: LadderReport, over: str, under: str) -> list[tuple[int, float
 def crossing(
     slow_at_first: Iterable[tuple[float, float]], fast_at_first: Iterable[tuple[float, float]]
 ) -> float | None:
-    """The size from which on the first is faster, of two lists of (size, time); None where it never stays so.
+    """The size from which on the first of two lists of (size, time) is faster; None where it does not stay so.
 
     Between two sizes the times are taken to follow powers of the size, straight lines on logarithmic axes.
     """
@@ -234,7 +234,7 @@ def fastest_sizes(report: LadderReport, keys: Sequence[str], *, transfers: bool)
 
 
 def crossings(report: LadderReport, host: str, *, transfers: bool) -> float | None:
-    """The size from which on the device's fastest step, library included, beats a step of the host."""
+    """The size from which on the device's fastest step, the library's included, beats a step of the host."""
     host_times = [(float(row.size), row.time.median_ms) for row in report.series(host)]
     on_device = [step.key for step in report.steps if step.place in {"device", "library"}]
     return crossing(fastest_sizes(report, on_device, transfers=transfers), host_times)

@@ -66,7 +66,7 @@ _SHAPES: Mapping[tuple[str, str, bool], tuple[dict[str, int], tuple[int, ...], t
     ("linear", "cpu", False): ({"m": 128, "n": 100, "k": 784}, (1, 4, 16, 64, 256), ("m",)),
     ("linear", "cpu", True): ({"m": 16, "n": 100, "k": 196}, (1, 8), ("m",)),
 }
-"""By kernel, kind of device and whether it has to be quick. The CPU device computes a GPU's kernels on one thread."""
+"""Shapes by kernel, kind of device and whether it must be quick. The CPU device runs a GPU's kernels on one thread."""
 
 
 def _rectangles(kernel: str, shape: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:

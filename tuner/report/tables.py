@@ -48,7 +48,7 @@ def number(value: float | None) -> str:
 
 
 def shape_text(shape: Mapping[str, int]) -> str:
-    """For instance "4096 x 4096 x 4096"."""
+    """The shape as text, such as "4096 x 4096 x 4096"."""
     return " x ".join(str(size) for size in shape.values())
 
 

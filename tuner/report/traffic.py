@@ -11,7 +11,7 @@ from tilewright.kernels.space import Configuration
 def tile_of(configuration: Configuration) -> tuple[int, int]:
     """Rows and columns of the output that share what is fetched from global memory; (1, 1) where nothing is shared.
 
-    Of products only: gemm's and linear's variants.
+    Only products have tiles here: gemm's and linear's variants.
     """
     c, variant = configuration.values, configuration.variant
     if variant == "tiled":

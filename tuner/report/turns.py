@@ -87,7 +87,7 @@ def _library_ratio(bench: Bench, library: Contestant) -> float | None:
 
 
 def _reason(failure: TrialFailure) -> str:
-    """Why a contestant is left out; raises BrokenStepError where it broke the context for all that follow."""
+    """The reason why a contestant is left out; raises BrokenStepError where it broke the context for all after it."""
     if failure.sticky:
         raise BrokenStepError(f"{failure.outcome}: {failure.log}") from failure
     return f"{failure.outcome}: {failure.log[:200]}"

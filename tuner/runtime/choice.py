@@ -14,10 +14,10 @@ from tilewright.tuner.compile.compilation import CompiledLaunch
 from tilewright.tuner.runtime.errors import LaunchError
 
 NAMED = frozenset({"pinned", "bundle"})
-"""Where configurations come from that somebody has decided on."""
+"""The origins of configurations that somebody has decided on."""
 
 MEASURED = frozenset({"exact", "range"})
-"""How an answer matches a problem that was measured, by itself or with its range; all others are expected."""
+"""Matches of a problem that was measured, by itself or with its range; others are expectations."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Choice:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the library was faster, or where nothing was measured is expected to be no slower."""
+        """Whether the library was faster, or without a measurement is expected to be no slower."""
         if self.is_measured or self.time_ms is None or self.library_ms is None:
             return bool(self.library_faster)
         return self.time_ms >= self.library_ms
@@ -93,7 +93,7 @@ class Choice:
 
 
 def is_admitted(kernel: Kernel, problem: Problem, place: TargetDevice, configuration: Configuration) -> bool:
-    """Whether it is in the problem's space on that device; checked for every origin, since it becomes source text."""
+    """Whether it is in the problem's space on that device; every origin is checked, since values become source text."""
     try:
         variant = kernel.variant(configuration.variant)
     except UnknownNameError:
@@ -114,7 +114,7 @@ def is_admitted(kernel: Kernel, problem: Problem, place: TargetDevice, configura
 def default_choice(
     kernel: Kernel, problem: Problem, place: TargetDevice, *, is_usable: Callable[[Choice], bool] = lambda _choice: True
 ) -> Choice:
-    """The kernel's default where it fits the device, else what is nearest to it; raises LaunchError for none.
+    """The kernel's default if it fits the device, else the nearest that does; raises LaunchError for none.
 
     `is_usable`: whether a configuration may be used; LaunchError too where none of the variants' defaults may.
     """

@@ -53,7 +53,7 @@ class WrongResultWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning], *, through: tuple[str, ...] = ("tilewright.",)) -> None:
-    """Warns at the line of the application that led here, by way of modules whose names begin with one of `through`."""
+    """Warns at the application's line that led here, past modules whose names begin with one of `through`."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith(through):
         frame, level = frame.f_back, level + 1

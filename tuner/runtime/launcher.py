@@ -55,7 +55,7 @@ class _Plan:
 
 
 class BoundLaunch:
-    """A launch on arrays of certain layouts, by their addresses: nothing but these is looked at.
+    """A launch on arrays of certain layouts, given by their addresses: nothing else is looked at.
 
     For a caller that knows already how its arrays lie, and that they keep their memory.
     """
@@ -164,11 +164,11 @@ class Launcher:
             self.prepare_for(*self._posed(arrays, named, device))
 
     def prepare_for(self, problem: Problem, device: str) -> None:
-        """`prepare` for the problem that arrays pose on a resolved device."""
+        """Does `prepare` for the problem that arrays pose on a resolved device."""
         self._launches(problem, device).prepare(ordinal_of(device) if device != "cpu" else 0)
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None]:
-        """What a thread does to have ready what arrays pose."""
+        """A function that loads, in a thread, what arrays pose."""
         return partial(self.load_for, problem, device)
 
     def load_for(self, problem: Problem, device: str) -> None:
@@ -188,11 +188,11 @@ class Launcher:
         return self.choice_for(*self._posed(arrays, named, device))
 
     def choice_for(self, problem: Problem, device: str) -> Choice:
-        """`choice` for the problem that arrays pose on a resolved device."""
+        """The `choice` for the problem that arrays pose on a resolved device."""
         return self._choices.choose(self.kernel, problem, place_of(device))
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
-        """What the problems have alike whose first calls decide together; a choice without a time decides alone."""
+        """A key shared by problems whose first calls decide together; a choice without a time decides alone."""
         choice = self.choice_for(problem, device)
         return octave_of(self.kernel, problem, choice.configuration) if choice.time_ms else problem
 
@@ -205,7 +205,7 @@ class Launcher:
         return self._choices.is_known(self.kernel, problem, place_of(device))
 
     def look_for(self, problem: Problem, device: str) -> None:
-        """Finds what `choice` returns then, for a thread beside the program's; raises as `choice`."""
+        """Finds, in a thread beside the program's, what `choice` then returns; raises as `choice`."""
         self._choices.look_for(self.kernel, problem, place_of(device))
 
     def first_use(self, problem: Problem, device: str, choice: Choice) -> FirstUse | None:
@@ -271,5 +271,5 @@ class Launcher:
 
 
 def _nothing(*_: Any) -> int:
-    """The launch of a problem whose output has no element; or the stream that the CPU has."""
+    """Does nothing: the launch of a problem whose output has no element."""
     return 0

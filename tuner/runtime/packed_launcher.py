@@ -17,7 +17,7 @@ from tilewright.tuner.runtime.launches.cuda import CudaLaunches
 
 
 class PackedLauncher(Launcher):
-    """Launches of a problem with `packed_b`: one operand is given as what `pack` made of it."""
+    """Launches of a problem with `packed_b`: one operand is given as the result of `pack`."""
 
     def pack(self, array: Any, *, stream: Any = None) -> PackedOperand:
         """Packs the operand once, for launches of any such problem on it; waits until that is done.
@@ -55,7 +55,7 @@ class PackedLauncher(Launcher):
         return self._written(arrays)
 
     def _posed(self, arrays: Sequence[Any], named: Mapping[str, Any], device: str | None) -> tuple[Problem, str]:
-        """The problem as a `Launcher` poses it; the operand may be packed or not."""
+        """The problem as a `Launcher` poses it, whether the operand is packed or not."""
         arrays = [a.array if isinstance(a, PackedOperand) else a for a in arrays]
         named = {name: a.array if isinstance(a, PackedOperand) else a for name, a in named.items()}
         return super()._posed(arrays, named, device)

@@ -108,7 +108,7 @@ class Runtime(Sources):
         return launcher
 
     def operator_launcher(self, kernel: str, named: Mapping[str, Any], dtype: str) -> Launcher | AnySizeLauncher:
-        """The launcher of one problem, or of every size of it where the setting says so and its kernel takes that."""
+        """The launcher of one problem, or of all its sizes if the setting says so and its kernel allows that."""
         declared = self.kernels.get(kernel)
         for axis in reversed(declared.launch_axes if self._any_size_operators else ()):  # a batch before its rows
             with suppress(InvalidProblemError):  # its size is compiled in, as that of a transposed A

@@ -40,7 +40,7 @@ def given_options(kernel: Kernel, problem: Problem) -> list[str]:
 
 
 def named_problem(kernel: Kernel, dtype: str, named: Mapping[str, Any]) -> Problem:
-    """The problem; an axis of 0 is one as long as the output has no element then."""
+    """The problem; an axis may have size 0 if the output then has no element."""
     shape = {name: value for name, value in named.items() if name in kernel.axis_names}
     options = {name: value for name, value in named.items() if name not in kernel.axis_names}
     empty = [axis for axis in kernel.axes if shape.get(axis) == 0 and type(shape[axis]) is int]

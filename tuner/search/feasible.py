@@ -88,7 +88,7 @@ class FeasibleSampler(optuna.samplers.BaseSampler, abc.ABC):
         param_name: str,
         param_distribution: BaseDistribution,  # noqa: ARG002
     ) -> Any:
-        """Nothing: raises ValueError, since a parameter chosen by itself could leave the feasible set."""
+        """Always raises ValueError: a parameter chosen by itself could leave the feasible set."""
         raise ValueError(f"{param_name} is not a parameter of this space or of the chosen variant")
 
     def _follow(self, study: optuna.Study, asking: int) -> None:
@@ -189,7 +189,7 @@ def configuration_of(parameters: dict[str, Any]) -> Configuration:
 
 
 class Unseen:
-    """The feasible configurations that are still free. `take` removes one; nothing puts it back."""
+    """The feasible configurations that are still free. `take` removes one for good."""
 
     def __init__(self, space: SearchSpace, rng: np.random.Generator) -> None:
         self._space, self._rng = space, rng
@@ -209,19 +209,19 @@ class Unseen:
         return position is not None and bool(self.free[position])
 
     def take(self, configuration: Configuration) -> None:
-        """Removes it; a configuration outside the space is ignored."""
+        """Removes the configuration; one outside the space is ignored."""
         position = self._position(configuration)
         if position is not None and self.free[position]:
             self.free[position] = False
             self._left -= 1
 
     def draw(self, variant: str | None = None) -> Configuration | None:
-        """Any free configuration (of this variant), each as likely as the other; None when all are taken."""
+        """A free configuration (of this variant) at random, each equally likely; None when all are taken."""
         drawn = self.draws(1, variant)
         return self._space.feasible[int(drawn[0])] if len(drawn) else None
 
     def draws(self, count: int, variant: str | None = None) -> NDArray[np.intp]:
-        """The places of at most `count` different free configurations, each as likely as the other."""
+        """The places of at most `count` different free configurations at random, each equally likely."""
         place = slice(0, len(self.free)) if variant is None else self._slices[variant]
         free = place.start + np.flatnonzero(self.free[place])
         return (

@@ -97,7 +97,7 @@ class GaussianSampler(ModelSampler):
 
     @property
     def draws_apart(self) -> bool:
-        """Whether the next proposal is one of the first draws; with priors, these stand in for proposals without."""
+        """Whether the next proposal is one of the first draws; with priors, these replace proposals without them."""
         if not self._trends:
             return super().draws_apart
         return not self._hears_priors() and self.drawn < self._draws
@@ -121,7 +121,7 @@ class GaussianSampler(ModelSampler):
         return self.candidates, improvement, mean
 
     def _free_beside_best(self) -> NDArray[np.bool_]:
-        """Which candidates are free and differ from the best trial in one parameter."""
+        """Whether each candidate is free and differs from the best trial in one parameter."""
         timed = (seen for seen in self.seen.values() if seen.time_ms is not None)
         best = min(timed, key=lambda seen: (seen.time_ms, seen.configuration))
         is_near = self.space.feasible.changes(best.configuration) == 1
@@ -129,7 +129,7 @@ class GaussianSampler(ModelSampler):
         return found
 
     def _are_known(self) -> NDArray[np.bool_]:
-        """Which of the modelled trials have ended."""
+        """Whether each of the modelled trials has ended."""
         return np.array([self.seen[n].time_ms is not None for n in self._taken], dtype=bool)
 
     def _up_to_date(self) -> tuple[Surrogate, Trends]:
@@ -227,7 +227,7 @@ class PriorTrend:
         return self._in_pieces(points, lambda near: self._mean + near @ self._weights)
 
     def variance_at(self, points: NDArray[np.floating]) -> Array:
-        """The variance of that prediction; it is large where the record has no entries near."""
+        """The variance of that prediction: large where the record has no entries near."""
         return self._in_pieces(
             points, lambda near: self._variance * np.maximum(1 - ((self._unfactor @ near.T) ** 2).sum(axis=0), 0.0)
         )

@@ -91,7 +91,7 @@ class ModelSampler(FeasibleSampler):
         self.candidates = np.unique(np.concatenate([self.unseen.draws(CANDIDATES // 2), *near]))[:CANDIDATES]
 
     def _neighbours(self, configuration: Configuration) -> NDArray[np.intp]:
-        """The places of what differs in at most two parameters, the nearest if they are many."""
+        """The places of configurations that differ in at most two parameters, the nearest if there are many."""
         steps = self.space.feasible.distances(configuration)
         near = np.flatnonzero(self.unseen.free & (steps <= 2))
         return near[: CANDIDATES // 2 // BEST]

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 
 def write_storage(document: Mapping[str, Any], path: Path, name: str) -> int:
-    """How many trials went into a new SQLite file, as the study `name`; its values are times in ms, to be minimised.
+    """Writes trials to a new SQLite file as the study `name`, its values times in ms to be minimised; how many.
 
     `document` is a T4 document of one study. A failed trial has no value; its user attribute `outcome` says T4's word
     for what happened. The file appears when it is complete.

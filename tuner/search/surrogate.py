@@ -125,7 +125,7 @@ class Trends:
 
 
 def _weights(basis: Array, values: Array, trends: Trends) -> Array:
-    """The weight of each trend; of a prior never below zero, which would recommend what was slow elsewhere."""
+    """The weight of each trend; never below zero for a prior, which would recommend what was slow elsewhere."""
     pull, kept, weights = np.diag(trends.pull), np.arange(basis.shape[1]), np.zeros(basis.shape[1])
     while True:
         inner, held = basis[:, kept], pull[np.ix_(kept, kept)]
@@ -176,7 +176,7 @@ class Surrogate:
         self.count += 1
 
     def filled_in(self, values: Array, is_known: NDArray[np.bool_], trends: Trends) -> Array:
-        """The values at the observed points, with predictions from the known ones in place of the others.
+        """The values at the observed points, the unknown ones replaced by predictions from the others.
 
         So unknown values change no mean, only deviations (Desautels, Krause and Burdick, Parallelizing
         Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).

@@ -22,7 +22,7 @@ CAPTURE = "tilewright_capture"
 
 
 class WhenImported(importlib.abc.MetaPathFinder):
-    """Finds modules as everybody else does, and calls `then` with those of these names after they were imported."""
+    """Finds modules as usual, and calls `then` with those of these names after they were imported."""
 
     def __init__(self, names: Iterable[str], then: Callable[[ModuleType], None]) -> None:
         self._names, self._then = set(names), then
@@ -82,7 +82,7 @@ WATCHED = {
     "TILEWRIGHT_RUN": (("triton",), _run),
     "TILEWRIGHT_CAPTURE": (("cupy", "pycuda.driver", "pycuda.compiler", "pycuda.gpuarray", "triton"), _capture),
 }
-"""By the variable that asks for it: which modules are waited for, and what is called with each."""
+"""For each variable that asks for it: the modules to wait for, and the function to call with each."""
 
 
 def _import_next() -> None:

@@ -39,7 +39,7 @@ _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 @dataclass(frozen=True)
 class InterpretedProgram:
-    """All that an evaluation needs beside its arrays and numbers."""
+    """Everything that an evaluation needs beside its arrays and numbers."""
 
     source: str
     file_name: str
@@ -61,7 +61,7 @@ class InterpretedProgram:
 
 
 def command_of(program: Path) -> list[str]:
-    """How a program of the CPU device is started: itself, or this module with it."""
+    """The command that starts a program of the CPU device: itself, or this module with it."""
     if not program.name.endswith(SUFFIX):
         return [str(program)]
     return [sys.executable, "-P", "-m", __spec__.name, str(program)]
@@ -73,7 +73,7 @@ class _OutOfBoundsError(Exception):
 
 @dataclass
 class _Array:
-    """An array between two pages that nobody may touch, at the end of its own or at their start."""
+    """An array between two inaccessible pages, at the end of its own pages or at their start."""
 
     name: str
     size: int
@@ -84,7 +84,7 @@ class _Array:
     _first: int = 0
 
     def place(self, *, at_end: bool) -> int:
-        """The address of its first element; filled anew."""
+        """Fills the array anew; the address of its first element."""
         pages = -(-self.size // _PAGE) * _PAGE
         self._memory = mmap.mmap(-1, pages + 2 * _PAGE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
@@ -99,7 +99,7 @@ class _Array:
         return start + self._first
 
     def check(self) -> None:
-        """Raises _OutOfBoundsError where something was written beside it, in its own pages."""
+        """Raises _OutOfBoundsError where anything beside it in its own pages was written."""
         before, after = self._memory[_PAGE : self._first], self._memory[self._first + self.size : -_PAGE]
         for place, beside in (("before its start", before), ("past its end", after)):
             if beside.count(_POISON) != len(beside):
@@ -153,7 +153,7 @@ class _Launches:
         self._function = function
 
     def placed(self, *, at_end: bool) -> Callable[[], None]:
-        """One launch, on arrays placed and filled now."""
+        """A function for one launch, on arrays that are placed and filled now."""
         values = [self._value(a, kind, at_end) for a, kind in zip(self._arguments, self._program.types, strict=True)]
         passed = dict(zip(self._names, values, strict=True))
 

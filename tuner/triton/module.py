@@ -16,7 +16,7 @@ _NAME = "tilewright_triton_source"
 
 
 def loaded(source: str, file_name: str) -> ModuleType:
-    """The module that the source makes, anew; whatever it raises is raised here.
+    """The module that the source makes, loaded anew; it may raise anything.
 
     It needs no file: Triton reads its functions' text from `linecache`, and errors name the lines of `file_name`.
     """
@@ -31,7 +31,7 @@ def loaded(source: str, file_name: str) -> ModuleType:
 def constexprs(
     names: Sequence[str], definitions: Mapping[str, str], module: ModuleType | None = None
 ) -> dict[str, Any]:
-    """The values of those constexprs that problem and configuration define; functions are those of the module."""
+    """The values of the constexprs that problem and configuration define; functions come from the module."""
     import triton.language as tl  # noqa: PLC0415 - takes a second, and the extra `triton`
 
     def value(text: str) -> Any:
@@ -43,7 +43,7 @@ def constexprs(
 
 
 def words_of(error: BaseException, file_name: str) -> str:
-    """What was wrong first, in words, with the innermost line of the source, if it ran; then Triton's own account."""
+    """The first fault in words, with the innermost line of the source, if it ran; then Triton's own account."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__

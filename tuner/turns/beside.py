@@ -15,9 +15,10 @@ and PyTorch lets go of the interpreter in each operator."""
 
 
 class Beside:
-    """Work that has begun. Starting a threading.Thread waits until that thread runs; this does not.
+    """Work that has begun in a thread; unlike a threading.Thread, it is not waited for to start.
 
-    A forked child has no such thread: there it is over. What the work raises is reported as what no caller can catch.
+    A forked child has no such thread: there it is over. Exceptions of the work are reported as unraisable ones: no
+    caller can catch them.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -52,7 +53,7 @@ class Beside:
 
 
 class _Brief:
-    """Keeps the interpreter's switch interval short while anything needs it; a shorter one of the program's stays."""
+    """Keeps the interpreter's switch interval short as long as anything needs it; a shorter one stays."""
 
     def __init__(self) -> None:
         self._lock, self._count, self._usual_s = ForkSafeLock(), 0, 0.0

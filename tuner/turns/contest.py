@@ -1,4 +1,4 @@
-"""Which of two calls is the faster one in a range of sizes: decided by the first calls, whatever their sizes.
+"""Contests: the first calls in a range of sizes decide which of two calls is the faster one there.
 
 A range is what problems of one kernel have alike besides the size of one axis: of a family's table one of its ranges,
 and without a family one octave with the configuration that serves it. Times are compared after division by what is
@@ -19,28 +19,28 @@ from tilewright.kernels.space import Configuration
 from tilewright.tuner.loop.statistics import is_tie, median
 
 MOST_CALLS = 20
-"""That take turns; after them the records stay in force where too few could be timed."""
+"""The calls that take turns; after them the records stay in force if too few could be timed."""
 
 FEWEST_PAIRS = 3
 CLEAR_RATIO = 1.5
-"""From how many times as slow on one is given up after `FEWEST_PAIRS`."""
+"""The ratio of times from which the slower call is given up after `FEWEST_PAIRS`."""
 
 
 class Event(Protocol):
     """An event on the stream, as `torch.cuda.Event`."""
 
     def record(self) -> None:
-        """Behind what has been enqueued."""
+        """Records the event behind what has been enqueued."""
 
     def query(self) -> bool:
         """Whether the GPU has reached the event."""
 
     def elapsed_time(self, end: Any, /) -> float:
-        """Milliseconds from it to another one; both have been reached."""
+        """Milliseconds from this event to another; both have been reached."""
 
 
 class Timed(NamedTuple):
-    """A call between two events, and what was expected of ours at its size, in ms."""
+    """A call between two events, with the expected time of ours at its size, in ms."""
 
     is_ours: bool
     begin: Event
@@ -50,7 +50,7 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who runs from now on. Times are medians over what was expected of ours; None where too few were taken."""
+    """The winner of a contest. Times are medians over what was expected of ours; None where too few were taken."""
 
     is_ours: bool
     calls: int = 0  # of each that were timed
@@ -79,7 +79,7 @@ class Contest:
 
     @property
     def keeps_ours(self) -> bool:
-        """Whether ours may run yet, so that its code is needed at another size."""
+        """Whether ours may still run, so that its code is needed at another size."""
         return self.verdict is None or self.verdict.is_ours
 
     def next_is_ours(self) -> tuple[bool, bool]:
@@ -92,12 +92,12 @@ class Contest:
             return is_ours, True
 
     def add(self, call: Timed) -> None:
-        """A call whose time counts, once it is over."""
+        """Adds a call whose time counts once it is over."""
         with self._lock:
             self._pending.append(call)
 
     def settle(self) -> Verdict | None:
-        """The verdict, where the times that are there are enough for one or no more will come; waits for nothing."""
+        """The verdict, if the times so far are enough for one or no more will come; does not wait."""
         with self._lock:
             while self._pending and self._pending[0].end.query():
                 one = self._pending.popleft()
@@ -129,7 +129,7 @@ Range = tuple[str, str, Hashable]
 
 
 class Contests:
-    """The contests of a process by range: who calls, on which device, and what the problems have alike."""
+    """The contests of a process by range: the caller, the device, and the key that the problems share."""
 
     def __init__(self) -> None:
         self._by_range: dict[Range, Contest] = {}
@@ -145,12 +145,12 @@ class Contests:
         return any(contest.settle() is None for contest in list(self._by_range.values()))
 
     def verdicts(self, device: str) -> dict[tuple[str, Hashable], Verdict]:
-        """The verdicts on that device, by caller and problems; what is undecided stays as the records say."""
+        """The verdicts on that device, by caller and problems; undecided ranges are left to the records."""
         found = [(key, one) for key, one in list(self._by_range.items()) if key[1] == device]
         return {(who, what): one.verdict or Verdict(one.prefers_ours) for (who, _, what), one in found}
 
     def adopt(self, verdicts: Mapping[tuple[str, Hashable], Verdict], device: str) -> None:
-        """Takes these in place of its own on that device; the records decide of what is not among them."""
+        """Replaces its own verdicts on that device by these; without one, the records decide."""
         for (who, what), verdict in verdicts.items():
             self.of((who, device, what), prefers_ours=verdict.is_ours).verdict = verdict
         for (who, where, what), contest in list(self._by_range.items()):
@@ -164,7 +164,7 @@ class Contests:
 
 
 def octave_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> Hashable:
-    """What the problems of a range have alike; of a kernel whose sizes are all compiled in, the problem itself."""
+    """A key shared by the problems of a range; for a kernel whose sizes are all compiled in, the problem itself."""
     axis = kernel.launch_axes[0] if kernel.launch_axes else None
     octave = problem.shape[axis].bit_length() if axis is not None else 0
     rest = tuple(one for one in (*problem.axes, *problem.chosen_axes) if one[0] != axis)

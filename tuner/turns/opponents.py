@@ -31,7 +31,7 @@ class Opponent(NamedTuple):
 
 
 def opponent(problem: Problem, defaults: Mapping[str, Any], arrays: Sequence[Any]) -> Opponent | None:
-    """That for the problem as a caller states it, on such arrays; None where nobody here knows one."""
+    """The opponent for the problem as a caller states it, on such arrays; None where none is known here."""
     packages = {type(one).__module__.partition(".")[0] for one in arrays}
     is_plain = all(name in HANDLED or value == defaults.get(name) for name, value in problem.options.items())
     accuracy = problem.options.get("accuracy", "fp32")
@@ -46,14 +46,14 @@ def opponent(problem: Problem, defaults: Mapping[str, Any], arrays: Sequence[Any
 
 
 class PytorchEvent:
-    """One of PyTorch's, which is recorded on the stream of that device, whichever is the current one."""
+    """An event of PyTorch's, which is recorded on the stream of that device, whichever is the current one."""
 
     def __init__(self, device: str) -> None:
         self._cuda, self._device = sys.modules["torch"].cuda, device
         self.own = self._cuda.Event(enable_timing=True)
 
     def record(self) -> None:
-        """Behind what has been enqueued."""
+        """Records the event behind what has been enqueued."""
         self.own.record(self._cuda.current_stream(self._device))
 
     def query(self) -> bool:
@@ -81,7 +81,7 @@ def _of_pytorch(call: Call, device: str, *, exact: bool) -> Opponent:
 
 
 def _in_tf32(torch: Any) -> bool:
-    """Whether PyTorch's products are TF32's now; the older name raises where a program has used the newer one."""
+    """Whether PyTorch's products are in TF32 now; the older setting raises if a program has used the newer one."""
     matmul = torch.backends.cuda.matmul
     return bool(matmul.fp32_precision == "tf32" if hasattr(matmul, "fp32_precision") else matmul.allow_tf32)
 
@@ -118,7 +118,7 @@ def _softmax(_problem: Problem, arrays: Sequence[Any], _scalars: Scalars) -> Non
 
 
 _PRODUCTS = frozenset({"gemm", "linear"})
-"""Which a library may compute in TF32; it does not so with a vector."""
+"""Kernels that a library may compute in TF32; products with a vector it does not."""
 
 _PYTORCH: Mapping[str, Callable[[Problem, Sequence[Any], Scalars], None]] = {
     "gemm": _gemm,
@@ -140,7 +140,7 @@ def _of_cupy(problem: Problem) -> Opponent:
 
 
 class _CupyEvent:
-    """One of CuPy's, by PyTorch's names."""
+    """An event of CuPy's with the names of PyTorch's."""
 
     def __init__(self, cupy: Any) -> None:
         self._cuda, self.own = cupy.cuda, cupy.cuda.Event()

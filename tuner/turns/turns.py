@@ -22,7 +22,7 @@ Run = Callable[[Sequence[Any]], Any]
 
 
 class Turns:
-    """What computes one kind of call until it is decided who does: called with its arguments.
+    """A call of one kind while two compete for it: it takes the arguments, and ours or the library's computes.
 
     `load` makes ours ready in a thread, while the library's own call runs; None: it is ready. `decided(verdict)` is
     called once. The contest may have other kinds of calls, of other sizes; `expected_ms`: what is expected of ours at
@@ -68,17 +68,17 @@ class Turns:
         return result
 
     def wait(self) -> None:
-        """Until ours is loaded."""
+        """Waits until ours is loaded."""
         if self._loading is not None:
             self._loading.wait()
 
     def as_known(self, arguments: Sequence[Any]) -> Any:
-        """The result by whom the range's turns or the records say, or who calls."""
+        """The result by the side that the range's turns, the records or the caller prefer."""
         return self.ours(arguments) if self._contest.is_for_ours or wants_ours() else self._library(arguments)
 
 
 class Search:
-    """Runs the library's call while a thread finds what else there is; then `decide(arguments, error)` says what runs.
+    """Runs the library's call while a thread looks for more; then `decide(arguments, error)` says what runs.
 
     It is called once, with the TunerError or KernelError of `find`, and returns None for the library's call.
     """
@@ -122,7 +122,7 @@ _HELD = _Held()
 
 
 class held:  # noqa: N801 - used as a function; a generator takes three times as long
-    """Nothing takes turns in this thread meanwhile: a forward pass may be computed again, and must not differ.
+    """Lets nothing take turns in this thread in the block: a forward pass may be computed again, and must not differ.
 
     `ours`: the caller has compared times, or is about to, so that ours runs though it was predicted to be slower.
     """
@@ -133,20 +133,18 @@ class held:  # noqa: N801 - used as a function; a generator takes three times as
         self._ours = ours
 
     def __enter__(self) -> Self:
-        """From here on."""
         _HELD.count += 1
         _HELD.ours += self._ours
         return self
 
     def __exit__(self, *_: object) -> None:
-        """From here on as before."""
         _HELD.count -= 1
         _HELD.ours -= self._ours
 
 
 @contextmanager
 def deciding() -> Iterator[None]:
-    """Calls of this thread take turns though there are other ranks, which are told what they decide."""
+    """Lets this thread's calls take turns though there are other ranks, which are told the outcome."""
     _HELD.decides = True
     try:
         yield
@@ -160,7 +158,7 @@ def wants_ours() -> bool:
 
 
 def has_events(device: str) -> bool:
-    """Whether calls on that device have times of its own: on a GPU."""
+    """Whether calls on that device have times of their own: on a GPU."""
     return device != "cpu"
 
 
@@ -188,7 +186,7 @@ def _is_capturing(torch: Any) -> bool:
 
 
 THREAD_LOCAL = 1
-"""Of CUDA's modes of capture: the calling thread does what a capture of its own alone would forbid."""
+"""CUDA's capture mode in which only the calling thread's own capture forbids calls."""
 
 
 def apart_from_captures() -> None:
@@ -202,7 +200,7 @@ def apart_from_captures() -> None:
 def beside_captures(load: Callable[[], None]) -> Callable[[], None]:
     """`load` for a thread of its own: no capture of another thread stops it or is spoilt by it, and it raises nothing.
 
-    What failed, the first launch says.
+    The first launch reports failures.
     """
 
     def run() -> None:

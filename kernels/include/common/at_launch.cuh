@@ -20,7 +20,7 @@ __device__ __forceinline__ unsigned size_at_launch() {
 #endif
 }
 
-// Of a workspace that all sizes share, what counters have at its start: they are zero between launches, and nothing else lies
+// Bytes for counters at the start of a workspace that all sizes share: they are zero between launches, and nothing else lies
 // there, whatever the size.
 #define SHARED_COUNTER_BYTES (1u << 16)
 #else

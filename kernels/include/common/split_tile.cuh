@@ -22,7 +22,7 @@ struct SplitTile {
   static constexpr unsigned TILE = TILE_THREADS * QUAD;   // numbers from a thread's quad to its next, of one tile
   using Sums = REAL[HEIGHT][WIDTH];
 
-  // Of the thread's sums the quad of that number, counted row by row.
+  // The quad of that number among the thread's sums, counted row by row.
   __device__ static __forceinline__ Pack<QUAD> quad_of(const Sums& sum, unsigned number) {
     Pack<QUAD> quad;
 #pragma unroll

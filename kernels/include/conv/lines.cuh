@@ -45,7 +45,7 @@ constexpr unsigned LOADED = TILE + (BUNDLE > 1 ? tw::ceil_div(REACH_W, 8u) * 8 :
 constexpr unsigned SET = TILES * TILE + REACH_H / STRIDE_H * PITCH_W + REACH_W / STRIDE_W + LOADED - TILE;
 constexpr unsigned FILTER_GROUPS = tw::ceil_div(FILTERS, unsigned{TILE_N}) * (TILE_N / GROUP);
 
-// What is known of images and filters before anything is packed; all zero between launches.
+// Facts about images and filters that are found before anything is packed; all zero between launches.
 struct Summary {
   unsigned finished;   // blocks of the last launch
   unsigned is_odd;     // whether there is an infinity or a NaN

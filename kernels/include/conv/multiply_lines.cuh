@@ -106,7 +106,7 @@ __device__ __forceinline__ unsigned long long lines_descriptor(unsigned address)
   constexpr unsigned long long NEXT_CHUNK = Rings<PARTS>::RUN_BYTES / 16, NEXT_EIGHT = 128 / 16;
   return (address & 0x3ffff) / 16 | NEXT_CHUNK << 16 | NEXT_EIGHT << 32;
 }
-// Of filters: the distance of eight of them, and a swizzle of 64 bytes.
+// The descriptor of filters: the distance of eight of them, and a swizzle of 64 bytes.
 template <unsigned PARTS>
 __device__ __forceinline__ unsigned long long filters_descriptor(unsigned address) {
   constexpr unsigned long long NEXT_EIGHT = PARTS * GROUP_BYTES / 16, SWIZZLE_64 = 2;

@@ -19,7 +19,7 @@ struct Corner {
   }
 };
 
-// Of an element of a patch the channel, and pixels from the corner down and across.
+// An element of a patch: its channel, and its distance from the corner, in pixels down and across.
 struct Tap {
   unsigned number, channel;
   int down, across;

@@ -10,7 +10,7 @@ constexpr unsigned PIXELS = IMAGES * IMAGE_H * IMAGE_W;
 constexpr unsigned SURVEYED = IS_NHWC ? 32 * SURVEY_WARPS : 32;   // pixels of a block
 [[maybe_unused]] constexpr unsigned SURVEY_BLOCKS = tw::ceil_div(PIXELS, SURVEYED);
 
-// Of some finite numbers that are not zero: the bits of the largest, the sum of all logarithms, how many they are; and the
+// A survey of finite numbers that are not zero: the bits of the largest, the sum of all logarithms, their count; and the
 // bits of the largest of all numbers, which say whether one is infinite or NaN.
 struct Survey {
   unsigned largest = 0, count = 0, any = 0;

@@ -30,7 +30,7 @@ struct Fp64Operand {
   static constexpr unsigned COPIES = ACROSS * tw::ceil_div(LINES, LINES_AT_ONCE);   // of one thread in a step
   static constexpr unsigned TILE_ELEMENTS = TILE_K * TILE_X, TILE_BYTES = TILE_ELEMENTS * REAL_BYTES;
 
-  // What the places of a line's elements are combined with. Linear: that of l | m is the combination of theirs, if the
+  // The number that permutes a line's elements. Linear: that of l | m is the combination of those of l and m, if the
   // two have no bit in common.
   __device__ static constexpr unsigned permutation(unsigned line) {
     return (LINE >= 16 ? line % 4 : line / 2 % 2) * 4;

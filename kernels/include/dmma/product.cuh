@@ -100,7 +100,7 @@ struct ThreadOrigin {
   }
 };
 
-// What becomes of a piece's sums.
+// Finishes a piece's sums.
 template <class Epilogue>
 __device__ __forceinline__ void finish(
     const REAL (&sum)[WPT_M][WPT_N], const Work& work, const ThreadOrigin& origin, const Epilogue& epilogue,

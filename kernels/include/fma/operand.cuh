@@ -26,7 +26,7 @@ struct Operand {
   static constexpr unsigned TILE_ELEMENTS = TILE_K * TILE_X + TILE_K / (BY_QUADS ? QUAD : 1) * GAP;
   static constexpr unsigned TILE_BYTES = TILE_ELEMENTS * REAL_BYTES;
 
-  // Where what belongs to `k` starts in a tile.
+  // The first element of step `k` in a tile.
   __device__ static constexpr unsigned start(unsigned k) { return k * TILE_X + k / (BY_QUADS ? QUAD : 1) * GAP; }
 
   const REAL* matrix;

@@ -60,7 +60,7 @@ __device__ __forceinline__ void multiply(REAL (&sum)[WPT_M][WPT_N], const REAL (
 // The thread's share of the products of the block's steps.
 __device__ __forceinline__ void add_products(
     REAL (&sum)[WPT_M][WPT_N], OperandA& a, OperandB& b, const REAL* tiles_a, const REAL* tiles_b, unsigned steps) {
-  // Up to STAGES - 1 steps are on their way before the first is computed on.
+  // Up to STAGES - 1 steps are loading before the first is computed on.
 #pragma unroll
   for (unsigned stage = 0; stage < STAGES - 1; ++stage) {
     if (stage < steps) {

@@ -83,7 +83,7 @@ struct Share {
 // Where the elements of an operand lie: `x` is a row of op(A) or a column of op(B). A kernel whose operands are no matrices
 // has places of its own (conv/patches.cuh).
 #ifndef PATCHES
-// Of matrices rows are LEADING elements apart; RUN is what row_divisor says of them.
+// Places in a matrix whose rows are LEADING elements apart; RUN is its row_divisor.
 template <bool ALONG_K, unsigned LEADING, unsigned DIVISOR>
 struct MatrixPlaces {
   static constexpr unsigned RUN = DIVISOR;   // vectors divide it

@@ -39,7 +39,7 @@ struct HalfOperand {
   static constexpr unsigned COPIES = ACROSS * tw::ceil_div(LINES, LINES_AT_ONCE);   // of one thread in a step
   static constexpr unsigned TILE_BYTES = TILE_K * TILE_X * sizeof(Half);
 
-  // What the places of a line's elements are combined with. Linear: that of l | m is the combination of theirs, if the
+  // The number that permutes a line's elements. Linear: that of l | m is the combination of those of l and m, if the
   // two have no bit in common. The same for lines 16 apart.
   __device__ static constexpr unsigned permutation(unsigned line) {
     return (CHUNKS >= 8 ? line % 8 : line / (8 / CHUNKS) % CHUNKS) * CHUNK;
@@ -57,7 +57,7 @@ struct HalfOperand {
     line = threadIdx.x / LANES;
     place = threadIdx.x % LANES * WIDTH;
     target = shared_address(buffers) + (line * LINE + (place ^ permutation(line))) * sizeof(Half);
-    // Of the four matrices the second is 8 rows below the first for A, as its registers have it; for B, 8 terms on.
+    // For A, the second of the four matrices is 8 rows below the first, as its registers need it; for B, 8 terms on.
     const unsigned lane = threadIdx.x % 32, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
     const unsigned x = warp_x + lane % 8 * ALONG_K + (IS_A ? second : third);
     const unsigned k = lane % 8 * !ALONG_K + (IS_A ? third : second);

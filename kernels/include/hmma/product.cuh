@@ -136,7 +136,7 @@ __device__ __forceinline__ void write_some(
   }
 }
 
-// Of a row of the thread's sums what the epilogue is given, pairs of neighbours 8 columns apart: with PAIRED, fragments
+// A row of the thread's sums as the epilogue takes it, pairs of neighbours 8 columns apart: with PAIRED, fragments
 // of both products follow one another, and of two sums the epilogue makes one.
 template <class Epilogue>
 __device__ __forceinline__ void combine(float* row, const float* sums, unsigned fragments) {
@@ -147,7 +147,7 @@ __device__ __forceinline__ void combine(float* row, const float* sums, unsigned 
   }
 }
 
-// What becomes of a piece's sums.
+// Finishes a piece's sums.
 template <class Epilogue>
 __device__ __forceinline__ void finish(
     const float (&sum)[WPT_M][SUM_COLUMNS], const Work& work, const ThreadOrigin& origin, const Epilogue& epilogue,

@@ -46,7 +46,7 @@ struct TensorOperand {
   static constexpr unsigned TILE_ELEMENTS = TILE_K * TILE_X, TILE_BYTES = TILE_ELEMENTS * REAL_BYTES;
   static constexpr unsigned READ = ALONG_K ? 1 : WARP_X < 32 ? 2 : 4;
 
-  // What the numbers of a line's chunks are combined with. Linear: that of l | m is the combination of theirs, if the
+  // The number that permutes a line's chunks. Linear: that of l | m is the combination of those of l and m, if the
   // two have no bit in common.
   __device__ static constexpr unsigned permutation(unsigned line) {
     return ALONG_K ? (TILE_K < 32 ? 0 : line % 2 * 4) : line / 4 % 4 * (READ == 4 ? 1 : 2) % (TILE_X / 4);

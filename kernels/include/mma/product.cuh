@@ -185,7 +185,7 @@ __device__ __forceinline__ void compute_block(
   };
   if constexpr (SPLIT_K * SLICES > 1) {
     __syncthreads();   // the last step is read to its end
-    // What others send must not come where operands are still read.
+    // Sums from other blocks must not arrive where operands are still read.
     REAL* const buffer = PUSHES ? shared + BUFFERS * (OperandA::TILE_ELEMENTS + OperandB::TILE_ELEMENTS) : shared;
     TileSums::add(sum, buffer, workspace, matrix * MATRIX_TILES + work.tile, BATCH * MATRIX_TILES, work.part,
                   work.parts, write, barrier);

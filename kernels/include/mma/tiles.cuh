@@ -75,7 +75,7 @@ __device__ __forceinline__ void multiply_row(
   }
 }
 
-// How both operands are split in this pass.
+// The way in which both operands are split in this pass.
 template <class Pass>
 struct Passes {
   Pass a, b;

@@ -11,7 +11,7 @@ __device__ __forceinline__ const float* matrix_at(const float* __restrict__ numb
   return Operand::MATRICES == 1 ? numbers : numbers + matrix * Operand::STRIDE;
 }
 
-// Of a line of the matrix the numbers from the k-th on; zeros beyond its end, and where the line is not inside.
+// Loads a line's numbers from the k-th on; zeros beyond its end, and for a line outside of the matrix.
 template <class Operand>
 __device__ __forceinline__ void load_chunk(
     const float* __restrict__ matrix, unsigned line, unsigned k, bool is_inside, float (&x)[CHUNK]) {

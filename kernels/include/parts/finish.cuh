@@ -1,4 +1,4 @@
-// What becomes of a tile's sums when they have come to the end of k, or of the block's part of it.
+// Finishes a tile's sums at the end of k, or of the block's part of it.
 #pragma once
 #include "common/real.cuh"
 #include "common/split.cuh"
@@ -73,7 +73,7 @@ struct TileWriter {
   }
 
  private:
-  // By what a column and the next were multiplied; of the last one, beyond them. As it was loaded: who changes it waits for it.
+  // Scales of columns n and n + 1, clamped to the last. Not waited for: the first use waits for the load.
   __device__ __forceinline__ int2 column_scales(unsigned n) const {
     if constexpr (PAIRS) {
       return __ldg(reinterpret_cast<const int2*>(columns + tw::min(n, N - 2)));
@@ -87,7 +87,7 @@ struct TileWriter {
     return (N % TILE_N == 0 || n < N) && (has_all || eight + 1 < FINAL_QUADS);
   }
 
-  // Of the four sums, of the thread's row and of the row below, those in the row, and as large as they are.
+  // Two of the four sums, the thread's row's or the row below's, without the scales of rows and columns.
   template <bool MILD>
   __device__ __forceinline__ Pack<2> unscaled(const float4& sums, unsigned below, const int2& scales) const {
     return Pack<2>{times_power<MILD>(below ? sums.z : sums.x, -row_scale[below], -scales.x),
@@ -104,7 +104,7 @@ struct TileWriter {
     }
   }
 
-  // Up to four eights, by rows: a warp stores neighbours.
+  // Writes up to four eights row by row, so that a warp stores neighbours.
   template <bool MILD, unsigned MOST>
   __device__ __forceinline__ void write_rows(
       unsigned eight, unsigned count, const float4* sums, const int2* scales) const {

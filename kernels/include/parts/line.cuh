@@ -1,9 +1,9 @@
-// What the numbers of a line are like.
+// Surveys the numbers of a line.
 #pragma once
 #include "parts/workspace.cuh"
 
-// Of some finite numbers that are not zero: the bits of the largest, the sum of all their logarithms, how many they are;
-// whether there was another, infinite or NaN.
+// A survey of finite numbers that are not zero: the bits of the largest, the sum of all their logarithms, their count;
+// and whether another number was infinite or NaN.
 struct Survey {
   unsigned largest = 0, count = 0, is_odd = 0;
   long long logarithms = 0;

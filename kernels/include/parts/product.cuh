@@ -9,7 +9,7 @@
 #include "ptx/dependent_launch.cuh"
 #include "ptx/shared_memory.cuh"
 
-// What is known of both operands.
+// Facts about both operands.
 struct Known {
   bool is_wide, is_odd, is_extreme;
   __device__ __forceinline__ explicit Known(const Memory& memory) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply_tiles(
   }
 }
 
-// What was known of the operands becomes zero again, by one thread of the block that is the last to have read it.
+// Clears the facts about the operands, by one thread of the block that is the last to have read them.
 __device__ __forceinline__ void forget(const Memory& memory) {
   __threadfence();
   if (atomicInc(memory.finished(), gridDim.x - 1) < gridDim.x - 1) return;

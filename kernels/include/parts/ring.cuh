@@ -22,12 +22,12 @@ constexpr bool BY_ROWS = !PAIRS || (ROWS_ALIGNED && SHARERS == 1 && STAGED_ALL +
 constexpr unsigned STAGED = BY_ROWS ? STAGED_ALL : 0;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - EXCHANGED - STAGED) / FINE_STAGE, 8u);
 
-// With so many parts of each number.
+// A stage with PARTS parts of each number.
 template <unsigned PARTS>
 struct Stage {
   static constexpr unsigned A_BYTES = TILE_M * STEP_K * 2 * PARTS, B_BYTES = TILE_N * STEP_K * 2 * PARTS;
   static constexpr unsigned BYTES = A_BYTES + B_BYTES;
-  // Of a tile a stage is always the same sharer's: parities tell a phase from the next one only.
+  // Within a tile a stage always belongs to the same sharer: parities tell a phase only from the next one.
   static constexpr unsigned COUNT = STAGES * FINE_STAGE / BYTES / SHARERS * SHARERS;
   static_assert(COUNT > SHARERS, "a step is released only when the warpgroup's next has begun");
 };

@@ -128,7 +128,7 @@ __device__ __forceinline__ void survey_operand(
 template <class Operand>
 constexpr unsigned SURVEY_SHARED = !ShortLines<Operand>::FITS && !Operand::ALONG_K ? SURVEY_WARPS * STRIP : SHORT_SHARED;
 
-// What comes before all launches, once: B by itself, for a kernel that finds it packed.
+// Surveys B alone, once before all launches, for a kernel that finds it packed.
 __device__ __forceinline__ void survey_kept(const float* __restrict__ B, const Memory& memory) {
   __shared__ uint4 shared[SURVEY_SHARED<OperandB>];
   survey_operand<OperandB>(B, memory, blockIdx.x, shared);

@@ -66,7 +66,7 @@ constexpr unsigned CHUNK_K = tw::ceil_div(tw::ceil_div(K, MOST_CHUNKS), 8u) * 8,
 template <class Operand>
 __device__ __forceinline__ constexpr unsigned strips() { return tw::ceil_div(Operand::lines(), STRIP) * Operand::MATRICES; }
 
-// What is known of an operand before anything is multiplied.
+// Facts about an operand that are found before anything is multiplied.
 struct Summary {
   unsigned is_odd;        // whether there is an infinity or a NaN
   unsigned is_extreme;    // whether a scale is beyond what a product of two leaves normal

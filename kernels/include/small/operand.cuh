@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_a(Numbers& x, const float* A, const Place& 
   }
 }
 
-// Of op(B), with p = 4 (g / 2) + g % 2 + 2 j: in memory across k x[2 s + j][i] is of term k + 16 s + p and column 4 t + i, else of
+// Loads op(B), p = 4 (g / 2) + g % 2 + 2 j: across k in memory, x[2 s + j][i] has term k + 16 s + p and column 4 t + i, else
 // term k + 16 s + 4 t + i and column p.
 __device__ __forceinline__ void load_b(Numbers& x, const float* B, const Place& place, unsigned k) {
   const unsigned p = place.g / 2 * 4 + place.g % 2, term = k + (TRANS_B ? 4 * place.t : p);

@@ -42,6 +42,6 @@ struct Place {
     column = n + warp % WARPS * 16;
     term = (blockIdx.x % SPLIT_K * SLICES + slice) * (STEPS * TILE_K);
   }
-  // Of the two rows that the lane has.
+  // Row number `half` of the lane's two rows.
   __device__ __forceinline__ unsigned row(unsigned half) const { return m + (TRANS_A ? 2 * g + half : g + 8 * half); }
 };

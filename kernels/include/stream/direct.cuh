@@ -49,7 +49,7 @@ constexpr bool STAYS = BATCH == 1 && static_cast<size_t>(FACTORS) * N * K * size
 
 typedef float Sums[FRAGMENTS][PARTS][COLUMNS][4];
 
-// What a lane has of a step.
+// A lane's part of a step.
 struct Step {
   uint4 b[FRAGMENTS][LOADS], a[COLUMNS][LOADS_A];
 
@@ -65,7 +65,7 @@ struct Step {
     return B + ((N % TILE_N == 0 ? column : tw::min(column, N - 1)) + number / TILE_N * N) * static_cast<size_t>(LDB);
   }
 
-  // What B has of a step on its way to the L2 cache, a line of it a lane.
+  // Prefetches B's part of a step to the L2 cache, a line a lane.
   __device__ __forceinline__ static void prefetch(const Half* B, unsigned first_column, unsigned step) {
 #pragma unroll
     for (unsigned number = threadIdx.x % 32; number < 16 * FRAGMENTS; number += 32) {

@@ -42,7 +42,7 @@ constexpr unsigned TILE_BLOCKS = FACTORS * TILE_N / 64;
 constexpr unsigned STAGE_BYTES = TILE_BLOCKS * BLOCK_BYTES + COLUMNS * LINE_BYTES;
 constexpr unsigned MULTIPLYING = 128, THREADS = MULTIPLYING + 32;        // a warpgroup, and a warp that loads
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
-// Of a block, less what the driver reserves, alignment and barriers.
+// A block's share of shared memory, without the driver's part, alignment and barriers.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES =
     tw::min(tw::min(MOST_SHARED / STAGE_BYTES, unsigned{DEPTH}), tw::max(tw::ceil_div(STEPS, unsigned{SPLIT_K}), 2u));

@@ -32,7 +32,7 @@ __device__ __forceinline__ Pack<4> add_up(unsigned address) {
   return total;
 }
 
-// What becomes of the tile's sums: each block of the cluster finishes a share of them.
+// Finishes the tile's sums: each block of the cluster does a share of them.
 template <class Epilogue>
 __device__ __forceinline__ void finish(const Epilogue& epilogue, unsigned first_column, unsigned sums) {
   constexpr unsigned ROW_QUADS = TILE_N / 4, QUADS = M * ROW_QUADS, SHARE = tw::ceil_div(QUADS, unsigned{SPLIT_K});

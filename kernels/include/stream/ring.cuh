@@ -90,7 +90,7 @@ struct Ring {
   }
 
  private:
-  // What names a tile from `address` on, by PTX ISA, "Matrix Descriptor Format", in units of 16 bytes: eight lines are 1024
+  // The descriptor of a tile from `address` on (PTX ISA, "Matrix Descriptor Format", units of 16 bytes): eight lines are 1024
   // bytes apart, and the swizzle spans 128 bytes. Across k, 64 columns are as many as a product takes.
   __device__ __forceinline__ static unsigned long long descriptor(unsigned address) {
     return (address & 0x3ffff) / 16 | 1ull << 16 | 8ull * LINE_BYTES / 16 << 32 | 1ull << 62;

@@ -46,7 +46,7 @@ constexpr unsigned TILE_COLUMNS = TILE_N / FACTORS;              // of C
 #ifndef IS_PACKED
 #define IS_PACKED 0   // 1: operands are packed ahead (tma/pack.cuh)
 #endif
-// Of a row of C, the bytes and columns that are stored together. Where operands are packed, the last may be fewer.
+// Bytes and columns of a row of C that are stored together. Where operands are packed, the last may be fewer.
 constexpr unsigned PIECE_LINE_BYTES =
     IS_PACKED || TILE_COLUMNS * sizeof(Stored) % LINE_BYTES == 0 ? LINE_BYTES : LINE_BYTES / 2;
 [[maybe_unused]] constexpr unsigned PIECE_N = PIECE_LINE_BYTES / sizeof(Stored);
@@ -67,7 +67,7 @@ constexpr bool IS_COPIED_B = HAS_PARTED_B && !PAIRED;   // lines of two matrices
 constexpr bool IS_COPIED = IS_COPIED_A || IS_COPIED_B;
 constexpr unsigned LOADERS = 128;   // threads that copy
 
-// Of a block, less what the driver reserves, alignment and barriers. Copies leave memory to the L1 cache, in which they wait.
+// A block's share of memory without the driver's part, alignment and barriers. Copies wait in the L1 cache's part.
 constexpr unsigned MOST_SHARED = 228 * 1024 / RESIDENT - 3 * 1024;
 constexpr unsigned STAGES = tw::min((MOST_SHARED - STAGING_BYTES) / STAGE_BYTES, IS_COPIED_A || HAS_PARTED_B ? 4u : 8u);
 static_assert(TILE_M % (64 * MULTIPLIERS) == 0 && ROW_BLOCKS * TILE_N <= 256 + 16 * IS_PACKED, "what a warpgroup can hold");
@@ -83,5 +83,5 @@ constexpr unsigned LOADING_REGISTERS = IS_COPIED ? 96 : IS_PACKED ? 40 : 24;
 constexpr unsigned MULTIPLYING_REGISTERS =
     tw::min((LAUNCH_REGISTERS * (MULTIPLIERS + 1) - LOADING_REGISTERS) / MULTIPLIERS / 8 * 8, 240u);
 constexpr unsigned STEPS = tw::ceil_div(K, STEP_K);
-// Of the last step, those parts of 16 k that count; by tensor maps it gained nothing to leave out the others.
+// The parts of 16 k that count in the last step; with tensor maps, leaving out the others gained nothing.
 constexpr unsigned LAST_PARTS = IS_PACKED ? tw::ceil_div(K - (STEPS - 1) * STEP_K, 16u) : STEP_K / 16;

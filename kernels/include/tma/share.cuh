@@ -6,8 +6,8 @@
 
 using TileSums = SplitTile<ROW_BLOCKS, SUMS, MULTIPLYING, CLUSTER_K, SPLIT>;
 
-// Of a thread's sums, row by row, which quad TileSums has as that number. PAIRED, what belongs together of both matrices is
-// CLUSTER_K numbers apart: the same block adds up the one and then the other.
+// The quad with that number in TileSums, among a thread's sums row by row. PAIRED, matching sums of both matrices lie
+// CLUSTER_K numbers apart: the same block adds up one and then the other.
 __device__ constexpr unsigned quad_at(unsigned number) {
   constexpr unsigned PAIRS = TileSums::ROW_QUADS / 2;   // in a row
   const unsigned pair = number / (2 * CLUSTER_K) * CLUSTER_K + number % CLUSTER_K;

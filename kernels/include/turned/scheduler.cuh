@@ -27,7 +27,7 @@ struct Place {
   __device__ __forceinline__ unsigned rank_of_part(unsigned part_there) const {
     return row + CLUSTER_M * (column + CLUSTER_N * part_there);
   }
-  // Those that have the same rows of A, and those that have the same columns of B: a bit for each.
+  // The blocks with the same rows of A, and those with the same columns of B: a bit for each.
   __device__ __forceinline__ unsigned sharers_a() const {
     unsigned blocks = 0;
 #pragma unroll

@@ -121,7 +121,7 @@ struct Consumer {
     if (BLOCKS_R == 1) turn_phase ^= 1;
   }
 
-  // What comes after BLOCK of this step: the next block of it, or the first of the next step.
+  // Reads the block after BLOCK: the next one of this step, or the first of the next step.
   template <unsigned BLOCK>
   __device__ __forceinline__ void read_next(float (&x)[STEPS_TF32][4]) {
     constexpr bool IS_LAST = BLOCK == BLOCKS_R - 1;

@@ -55,7 +55,7 @@ _OPEN = frozenset(
     }
 )
 _CHEAP = frozenset({"/health", "/ready", "/favicon.ico"})
-"""Not counted, so that whoever floods a proxy cannot have the service taken for dead; nor are the open folders."""
+"""Uncounted paths, so that flooding a proxy cannot make the service look dead; nor do the open folders count."""
 
 _STREAM = "/events"
 _OPEN_FOLDERS = ("/static/", "/problems/", "/guide/")
@@ -124,7 +124,7 @@ class AccessControl:
         is_known: bool = False,
         limiter: CapacityLimiter | None = None,
     ) -> T:
-        """What `find` finds in a thread: who shows a token. A token that `is_known` was in force a moment ago.
+        """The owner of a token, which `find` looks up in a thread. A token that `is_known` was in force a moment ago.
 
         Raises UnknownCallerError where it finds nothing, TooManyRequestsError where it often found nothing before.
         """
@@ -136,7 +136,7 @@ class AccessControl:
         return owner
 
     def charge(self, scope: Request, caller: Caller, size: int) -> None:
-        """Counts a body as a request for each kilobyte of it, an admin's aside; raises TooManyRequestsError."""
+        """Counts each kilobyte of a body, except an admin's, as a request; raises TooManyRequestsError."""
         if caller.scope is not Scope.ADMIN:
             name = _stranger(address_of(scope)) if caller.is_stranger else caller.name
             self._limit(self._rates, name, size // 1024)
@@ -147,12 +147,12 @@ class AccessControl:
             self._limit(self._rates, caller.name, count)
 
     def forget(self) -> None:
-        """Everybody is looked up again: a key or a session has ended. What is being looked up now is not kept."""
+        """Forgets all callers, since a key or a session has ended; look-ups under way are not kept."""
         self._believed, self._looked_up = OrderedDict(), {}
 
     @cached_property
     def abroad(self) -> CapacityLimiter:
-        """For calls of an OpenID provider: one that does not answer must not keep the threads that answer requests."""
+        """A limit on threads that call an OpenID provider: one that does not answer must not keep them all."""
         return CapacityLimiter(ABROAD_AT_ONCE)
 
     @cached_property
@@ -212,7 +212,7 @@ def _stranger(address: str) -> str:
 
 
 def is_still_let_in(scope: Request) -> bool:
-    """Whether the token that an open request showed is in force still; asks the database."""
+    """Whether the token of an open request is still in force; asks the database."""
     token, is_key = _token(scope, Headers(scope=scope))
     return token is None or not (lock_of(scope).needs_key or is_key) or _look_up(token, is_key=is_key) is not None
 
@@ -237,7 +237,7 @@ async def take_turn(scope: Request) -> None:
 
 
 def give_turn_back(scope: Request) -> None:
-    """Lets the next request of the caller be worked on: this one only waits from now on."""
+    """Gives back the turn of a request that only waits from now on, for the caller's next one."""
     if LOCK in scope:
         lock_of(scope).shares.give_turn_back(scope)
 

@@ -96,7 +96,7 @@ class Rules:
         )
 
     def most_bytes(self, path: str, *, is_stranger: bool) -> int:
-        """How large a body may be that is sent there."""
+        """The largest size of a body that may be sent to that address."""
         if path in OPEN_BYTES or is_stranger:
             return min(self.max_body_bytes, OPEN_BYTES.get(path, STRANGERS_BYTES))
         return max(self.max_body_bytes, self.max_import_bytes) if path == IMPORT else self.max_body_bytes
@@ -114,7 +114,7 @@ class Rules:
 
 @dataclass
 class Guard:
-    """An ASGI application around another that refuses what the rules refuse, and marks every response."""
+    """An ASGI application around another that refuses requests by the rules, and marks every response."""
 
     app: ASGIApp
     rules: Rules = field(default_factory=Rules.of_settings)
@@ -204,7 +204,7 @@ class Guard:
             )
 
     async def _body(self, scope: Scope, headers: Headers, receive: Receive, caller: Caller) -> Receive:
-        """A `receive` that hands out the whole, checked body; raises for one that is refused."""
+        """A `receive` that hands out the whole, checked body; raises for a refused one."""
         most, is_form = self.rules.most_bytes(scope["path"], is_stranger=caller.is_stranger), scope["path"] in FORMS
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:

@@ -155,7 +155,7 @@ class Witness:
 
 
 def route_of(scope: Scope, status: int) -> str:
-    """The template of the route that answered, like `/v1/jobs/{job_id}`; a word in brackets where there was none."""
+    """The template of the answering route, like `/v1/jobs/{job_id}`; without one, a word in brackets."""
     path: str | None = getattr(scope.get("route"), "path", None)
     if path is not None:
         return path

@@ -43,7 +43,7 @@ class Buckets:
     _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)  # tokens and when, by caller
 
     def wait_s(self, name: str, *, take: bool = True, count: int = 1) -> float:
-        """0 where the caller may go on, which counts if it is to `take`; else the seconds until it may.
+        """Seconds until the caller may go on; 0 if it may now, which counts if it is to `take`.
 
         `count`: as how many further requests one counts, but with it never as more than may be sent at once.
         """
@@ -68,7 +68,7 @@ class Shares:
         self._door, self._turns = Turns(), Turns()
 
     async def come_in(self, scope: Request, name: str) -> None:
-        """Returns when the caller's next request may be looked at: a few in each round, before any work on them."""
+        """Waits until the caller's next request may be looked at: each round takes a few before any work on them."""
         scope[HELD] = name
         await self._door.take(name)
         self._door.give_back(name)
@@ -101,13 +101,13 @@ class Shares:
             _take_one(self._in_progress, name)
 
     def refusal(self, name: str, wait_s: float, what: str = "requests") -> TooManyRequestsError:
-        """The refusal of a caller, which is held back where it goes on after many of them."""
+        """The refusal of a caller, held back if it goes on after many of them."""
         error = TooManyRequestsError(math.ceil(wait_s), what)
         error.caller, error.held_s = name, HELD_S if self._refusals.wait_s(name) > 0 else 0.0
         return error
 
     async def hold(self, scope: Request, error: TooManyRequestsError) -> None:
-        """Holds the refusal back for as long as its connection lives; meanwhile that may be closed for another."""
+        """Holds the refusal back as long as its connection lives, which may be closed for another."""
         if not error.held_s:
             return
         name = error.caller

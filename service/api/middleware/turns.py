@@ -1,4 +1,4 @@
-"""Whose request is worked on next: callers take turns, and of each only a few requests are worked on at a time."""
+"""The order of requests: callers take turns, and only a few requests of each are worked on at a time."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ CACHE_CONTROL = b"private, max-age=60"
 """A job takes longer than this to change an answer; a caller that waits for one repeats the query with its ETag."""
 
 SHAPES_OF_A_REQUEST = 4
-"""So many shapes of a batch count as one request more: a thousand take as long as some hundred requests."""
+"""The shapes of a batch that count as one more request: a thousand take as long as some hundred requests."""
 
 CALLER_LEFT = 499
 """Counted for a request whose caller has closed the connection; nobody reads it."""

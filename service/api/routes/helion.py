@@ -29,14 +29,14 @@ class EntriesQuery(QueryString):
 
 @router.get("", operation_id="list_helion_entries", responses=refuses(INVALID, UNAVAILABLE))
 def list_helion_entries(query: Annotated[EntriesQuery, Query()]) -> Page[HelionEntryAnswer]:
-    """What Helion has stored, the newest first: configurations without times, which nobody here verified."""
+    """Helion's stored entries, the newest first: configurations without times, which nobody here verified."""
     with transaction() as session:
         return helion.entries(session, limit=query.limit, cursor=query.cursor)
 
 
 @router.get("/{key}", operation_id="get_helion_entry", responses=refuses(INVALID, NOT_FOUND, UNAVAILABLE))
 def get_helion_entry(key: EntryKey) -> HelionEntryAnswer:
-    """What Helion has stored under a key: a configuration without a time, which nobody here verified."""
+    """Helion's entry under a key: a configuration without a time, which nobody here verified."""
     with transaction() as session:
         return helion.entry(session, key)
 

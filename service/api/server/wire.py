@@ -67,7 +67,7 @@ def most_connections() -> int:
 
 
 def most_with_refused() -> int:
-    """The limit with those whose refusal is held back: closed early, their clients would come again at once."""
+    """The limit plus connections whose refusal is held back: their clients would come again if closed early."""
     return min(2 * most_connections(), _descriptors() * 3 // 4)
 
 
@@ -77,7 +77,7 @@ def doors(listeners: Sequence[socket.socket]) -> list[socket.socket]:
 
 
 def backlog() -> int:
-    """Connections that may wait to be accepted: they are accepted all at once, before any is closed for another."""
+    """Connections that may wait to be accepted: all are accepted before any is closed for another."""
     return min(2048, _descriptors() // 4)
 
 
@@ -129,7 +129,7 @@ class Bounded(asyncio.Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly; it gets UNREAD_S to catch up."""
+        """Starts the time UNREAD_S in which a client that reads too slowly must catch up."""
         super().pause_writing()
         self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
 
@@ -145,7 +145,7 @@ class Bounded(asyncio.Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def is_needed(self) -> bool:
-        """Whether an answer is being made, which is not held back; who has sent further requests can repeat them."""
+        """Whether an answer is being made that is not held back; a client with further requests can repeat them."""
         return self.is_busy() and not (self.pipeline or HELD in self.scope)
 
     def is_held(self) -> bool:
@@ -159,7 +159,7 @@ class Bounded(asyncio.Protocol):
         return str(caller.name if caller else scope.get(HELD, ""))
 
     def idle_since(self) -> float:
-        """Since when the connection waits for a head, by the loop's clock; now, if it is not waiting."""
+        """The time of the loop's clock since when the connection waits for a head; now, if it does not wait."""
         return self._begun_s if self._wait is not None else self.loop.time()
 
     def refuse(self, status: HTTPStatus) -> None:
@@ -186,7 +186,7 @@ class Bounded(asyncio.Protocol):
 
 
 def _make_room(connections: set[Bounded], newest: Bounded) -> bool:
-    """Closes an idle connection, if there is one: of the caller with most of them, the one that was idle longest.
+    """Closes an idle connection, if there is one: the caller's with most of them, idle for longest.
 
     A flood of connections ends itself so, and one caller cannot take the connections of others. One whose refusal is
     held back is left alone up to a limit of its own.

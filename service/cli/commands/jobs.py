@@ -144,7 +144,7 @@ def _trial_row(trial: TrialAnswer) -> tuple[object, ...]:
 
 
 def _reason(trial: TrialAnswer) -> str | None:
-    """Why it has no time: the first error of its log."""
+    """The reason why it has no time: the first error of its log."""
     from tilewright.tuner.errors import first_error
 
     return (first_error(trial.log) or None) if trial.time_ms is None else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TableSource(StrEnum):
-    """Where a table is looked for."""
+    """The places where a table is looked for."""
 
     LOCAL = "local"
     SERVICE = "service"

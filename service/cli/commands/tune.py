@@ -154,7 +154,7 @@ def watch(connection: Connection, job: JobAnswer) -> JobAnswer:
 
 
 def why_waiting(connection: Connection, job: JobAnswer) -> str:
-    """Why a queued job has not started."""
+    """The reason why a queued job has not started."""
     missing = missing_worker(connection, job)
     if missing is not None:
         return missing
@@ -197,7 +197,7 @@ def table_of(connection: Connection, job: JobAnswer) -> TableAnswer | None:
 
 
 def _standing(best: BestAnswer) -> str:
-    """The best that an earlier job found, told apart from what this one did."""
+    """A sentence on the best so far, which an earlier job found."""
     stale = f", and is stale ({', '.join(best.stale_because)})" if best.stale_because else ""
     return f"The best so far, {milliseconds(best.time_ms or 0.0)}, is from an earlier job{stale}"
 

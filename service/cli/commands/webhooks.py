@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The webhook's name.")
 
 
 class EndState(StrEnum):
-    """How jobs end."""
+    """The states in which jobs end."""
 
     DONE = "done"
     FAILED = "failed"

@@ -1,1 +1,1 @@
-"""What commands do on this machine: its devices, its checks, the programs that `up` starts, reports measured here."""
+"""Commands' work on this machine: its devices, its checks, the programs that `up` starts, reports measured here."""

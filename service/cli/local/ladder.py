@@ -66,7 +66,7 @@ def device_named(name: str | None) -> DeviceEntry:
 
 
 def alone_on(entry: DeviceEntry) -> ExitStack:
-    """Holds the device until it is closed; waits some seconds for whoever has it."""
+    """Holds the device until it is closed; waits some seconds for its present holder."""
     take = partial(host_lock, entry.physical_uuid, "measuring", host_wide=entry.kind == "cuda")
     held = ExitStack()
     try:

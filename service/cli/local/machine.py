@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def chosen_devices(names: Sequence[str] | None, *, every: bool) -> list[DeviceEntry]:
     """The named devices, each once. Without names: every GPU, or only the first; the CPU if there is no GPU.
 
-    Of a GPU that is cut into slices (MIG) only the first slice: only one process may measure on a GPU.
+    A GPU that is cut into slices (MIG) gives only its first slice: only one process may measure on a GPU.
     """
     from tilewright.tuner.devices.local import find_device, list_devices
 

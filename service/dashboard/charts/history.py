@@ -69,7 +69,7 @@ def _point(entry: HistoryEntry) -> Options:
 
 
 def _mark(entry: HistoryEntry) -> Options:
-    """What changed, in short: the tooltip of the point has the environment."""
+    """A mark with the changes of the environment, in short: the point's tooltip has all of it."""
     changed = [name for name in entry.changed if name in ENVIRONMENT]
     return {"xAxis": entry.verified_at.isoformat(), "name": ", ".join(changed)}
 

@@ -1,7 +1,7 @@
 """The columns of a study's trials as few bytes, which `static/columns.js` reads.
 
-Four bytes with the length of a JSON header, the header, then each column that it lists, padded to four bytes. What
-rises (numbers, seconds) is kept as differences, what repeats (outcomes, values) as places in a list of the header.
+Four bytes with the length of a JSON header, the header, then each column that it lists, padded to four bytes. Rising
+columns (numbers, seconds) are kept as differences, repeating ones (outcomes, values) as places in a list of the header.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _rounded(values: Sequence[float | None]) -> NDArray[np.float32]:
 
 
 def _places(values: Iterable[Any]) -> tuple[NDArray[Any], list[Any]]:
-    """For each value its place in the list of those that occur, and that list: rising, None last."""
+    """The place of each value in the list of those that occur, and that list: rising, None last."""
     occurring = list(values)
     listed = sorted(set(occurring), key=lambda value: (value is None, value))
     place_of = {value: place for place, value in enumerate(listed)}

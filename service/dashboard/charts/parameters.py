@@ -27,7 +27,7 @@ BIN_LIMIT = 24
 """Values of a parameter that an axis can name."""
 
 LABELLED_COLUMNS, LABELLED_ROWS = 7, 14
-"""Up to so many columns and rows of a heat map, cells show their times; with more, only tooltips do."""
+"""The most columns and rows of a heat map whose cells show their times; with more, only tooltips do."""
 
 SPREAD_PX = 600
 """Dots of one value lie beside each other over the axis' part of this width."""

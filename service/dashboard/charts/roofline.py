@@ -52,7 +52,7 @@ def _intensity(result: ResultAnswer) -> float:
 
 
 def _with_used(peaks: Mapping[str, float], results: Sequence[ResultAnswer]) -> dict[str, float]:
-    """The data sheet's peaks by name, and those that these results' shares of the roof refer to, where others."""
+    """The data sheet's peaks by name, with those that these results' shares of the roof refer to, if others."""
     drawn = dict(peaks)
     of_each = {(result.problem.dtype, result.problem.options.get("accuracy")): result for result in results}
     for result in of_each.values():
@@ -63,7 +63,7 @@ def _with_used(peaks: Mapping[str, float], results: Sequence[ResultAnswer]) -> d
 
 
 def _roof(result: ResultAnswer, peaks: Mapping[str, float]) -> tuple[str, float | None]:
-    """Name and height of the peak over a result: that of the arithmetic which its problem admits."""
+    """The name and height of the peak over a result, for the arithmetic that its problem admits."""
     accuracy = result.problem.options.get("accuracy")
     admitted = None if accuracy is None else str(accuracy)
     peak = peak_gflops(peaks, result.problem.dtype, admitted)
@@ -136,7 +136,7 @@ def _line(
 
 
 def _arrows(results: Sequence[ResultAnswer]) -> list[Options]:
-    """From where the default configuration lies to the best: straight up, since the work is the same."""
+    """Arrows from the default configurations to the best ones: straight up, since the work is the same."""
     arrows = []
     for result in results:
         default, x = _default(result), _intensity(result)

@@ -120,7 +120,7 @@ HISTOGRAM_WIDTH, HISTOGRAM_HEIGHT = 640, 120
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often which time was measured: bars over equal parts of the range, the median and its interval in it."""
+    """Counts of measured times as bars over equal parts of the range, with the median and its interval."""
 
     bars: Sequence[tuple[float, float, float]]  # x, height, width
     counts: Sequence[tuple[float, float, int]]  # from, to (ms), how many

@@ -11,7 +11,7 @@ from tilewright.service.operations.best.tables import MeasuredSizeAnswer, SizeRa
 
 
 def table_chart(table: TableAnswer) -> Options:
-    """Times of both over the sizes, a mark where a range begins, and dots where another configuration is faster."""
+    """Times of ours and the library over sizes, marks where ranges begin, dots where others are faster."""
     library = [(one, one.library_ms) for one in table.measured if one.library_ms is not None]
     behind = [one for one in table.measured if one.best_ms < one.time_ms]
     series: list[Options] = [
@@ -80,6 +80,6 @@ def _says(table: TableAnswer, one: MeasuredSizeAnswer, time_ms: float, who: str)
 
 
 def _changes(table: TableAnswer) -> Iterator[Options]:
-    """Where each range but the first begins, with its number in the table below the chart."""
+    """A mark where each range but the first begins, with its number in the table below the chart."""
     for number, (before, after) in enumerate(pairwise(table.ranges), start=2):
         yield {"xAxis": (before.high * after.low) ** 0.5, "name": f"{number}"}

@@ -116,7 +116,7 @@ async def _best(request: Request, query: tuple[str, str, str, str, str | None]) 
 
 
 def _answer(request: Request, best: BestAnswer, slug: str, models: list[DeviceModelAnswer]) -> dict[str, Any]:
-    """What the page shows of the answer: its source and its snippets."""
+    """The answer as the page shows it, with its source and its snippets."""
     name = best.problem.kernel
     declared = catalog.kernel_named(name)
     is_exact = best.match is Match.EXACT and best.study_id is not None
@@ -159,13 +159,13 @@ def _answer(request: Request, best: BestAnswer, slug: str, models: list[DeviceMo
 
 
 def _how(best: BestAnswer) -> str:
-    """How the answer was found."""
+    """A sentence on how the answer was found."""
     how = HOW[best.match] if best.shipped is None else _from_shipped(best)
     return f"{how} A prediction is being computed: look it up again in some seconds." if best.pending else how
 
 
 def _from_shipped(best: BestAnswer) -> str:
-    """How an answer was found that rests on what came with the product."""
+    """A sentence on how an answer from shipped records was found."""
     if best.match is Match.TRANSFERRED:
         return f"Transferred from {best.shipped}, for want of any of this device model. Nothing was measured here."
     return f"Predicted from {best.shipped}. This shape was never tuned here; the time is an estimate."
@@ -181,7 +181,7 @@ def _own_program(kernel: Kernel, best: BestAnswer, model: DeviceModelAnswer | No
 
 
 def _whose(best: BestAnswer, slug: str) -> str | None:
-    """The other problem, and device model, whose measured figures the answer shows; None where they are its own."""
+    """The other problem and device model whose measured figures are shown; None for the answer's own."""
     if best.tuned_problem is None or best.match is Match.PREDICTED or best.shipped is not None:
         return None
     there = formatting.problem_text(best.tuned_problem)

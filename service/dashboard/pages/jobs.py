@@ -26,18 +26,18 @@ SHOWN_JOBS = 50
 SHOWN_IN_SHORT = 8
 SHOWN_TRIALS = 25
 REFRESH_SECONDS = 5
-"""For browsers without JavaScript, while something may change."""
+"""The reload interval of browsers without JavaScript, while something may change."""
 
 STATES = ("queued", "running", "done", "failed", "cancelled")
 
 
 def refresh_s(shown: Sequence[JobAnswer]) -> int | None:
-    """How soon a page with these jobs should be reloaded; None if nothing can change."""
+    """Seconds until a page with these jobs should be reloaded; None if nothing can change."""
     return REFRESH_SECONDS if any(views.is_open(job) for job in shown) else None
 
 
 def in_short(request: Request, newest: Sequence[JobAnswer]) -> dict[str, Any]:
-    """The values of a short table of jobs on another page; it refreshes itself from the page of jobs."""
+    """The values of a short table of jobs on another page, refreshed from the page of jobs."""
     return {
         "order": TableOrder.of(None, ORDERS, lambda text: address("/jobs", {"sort": text})),
         "jobs": [views.job_line(job) for job in newest],

@@ -49,7 +49,7 @@ Cursor = Annotated[str | None, Query(max_length=96)]
 
 
 def count_of(status: CellStatus, line: Mapping[str, Any]) -> int:
-    """How many cells of a line of the strip are so."""
+    """The number of cells of a line of the strip with that status."""
     counts: dict[CellStatus, int] = {one: count for one, count, _ in line["counts"]}
     return counts[status]
 
@@ -219,7 +219,7 @@ def _values(found: MatrixPage, models: list[DeviceModelAnswer], colour: Measure,
 
 @dataclass(frozen=True)
 class Home:
-    """Sums over all kernels, a line for each, and what to do next as sentences with their addresses."""
+    """Sums over all kernels, a line for each, and the next things to do as sentences with addresses."""
 
     kernels: Sequence[KernelSummary]
     tuned: int
@@ -230,7 +230,7 @@ class Home:
 
     @classmethod
     def of(cls, kernels: Sequence[KernelSummary]) -> Home:
-        """From the summaries of all kernels; those of a stand-in count only where there is no GPU's."""
+        """The summary over all kernels; those of a stand-in count only where there is no GPU's."""
         tuned = [one for one in kernels if one.tuned]
         is_stand_in = bool(tuned) and all(one.is_stand_in for one in tuned)
         counted = [one for one in tuned if one.is_stand_in is is_stand_in]
@@ -245,13 +245,13 @@ class Home:
 
 
 def _mean(pairs: Iterable[tuple[float | None, int]]) -> float | None:
-    """The geometric mean of means of so many values each."""
+    """The geometric mean of means, each of so many values."""
     known = [(math.log(mean) * count, count) for mean, count in pairs if mean is not None]
     return math.exp(sum(log for log, _ in known) / sum(count for _, count in known)) if known else None
 
 
 def _next(kernels: Sequence[KernelSummary]) -> list[tuple[str, str]]:
-    """What is worth doing, the most urgent first."""
+    """The things worth doing with their pages, the most urgent first."""
 
     def count(status: CellStatus) -> int:
         return sum(one.counts[status] for one in kernels)

@@ -38,7 +38,7 @@ from tilewright.service.operations.views.problem import KnownProblem, NamedProbl
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SEARCHES: Sequence[Over] = ("trial", "spent")
-"""What searches are laid over one another by."""
+"""The axes by which searches can be laid over one another."""
 
 Text = Annotated[str, Query(max_length=512)]
 SIGNS = {"better": "\N{BLACK UP-POINTING TRIANGLE}", "worse": "\N{BLACK DOWN-POINTING TRIANGLE}", "same": "="}
@@ -179,7 +179,7 @@ def _line(entry: HistoryEntry, kernel: str) -> dict[str, Any]:
 
 @router.get("/tables/{table_id}")
 def family(request: Request, table_id: int) -> HTMLResponse:
-    """One table."""
+    """The page of one table."""
     if not 0 < table_id <= MAX_ROW_ID:
         raise NotFoundError("table", str(table_id))
     with transaction() as session:

@@ -55,7 +55,7 @@ class Choice:
 
     @classmethod
     def of(cls, device_model: str | None, kernel: str | None, variant: str | None, select: str | None) -> Choice:
-        """From the fields of the form, which sends empty ones."""
+        """The choice that the form's fields make; empty fields count as none."""
         query = {"kernel": kernel or None, "variant": variant or None, "select": select or None}
         try:
             selection = parse_selection(select)

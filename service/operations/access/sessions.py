@@ -125,7 +125,7 @@ def find_session(session: Session, token: str) -> TokenOwner | None:
 
 
 def close_session(session: Session, token: str) -> bool:
-    """Ends the session; whether there was one, expired or not."""
+    """Ends the session; tells whether there was one, expired or not."""
     browser = models.BrowserSession
     ended = delete(browser).where(browser.token_hash == keys.hash_of(token)).returning(browser.token_hash)
     return session.scalar(ended) is not None

@@ -32,7 +32,7 @@ def is_near(sizes: Sequence[int], others: Sequence[int]) -> bool:
 
 
 def choose(asked: BestQuery, rows: Sequence[StoredBest]) -> StoredBest | None:
-    """The row that should be fastest for the requested problem; None where the default should.
+    """The row that should be fastest for the requested problem; None if the default should be.
 
     `rows`: the nearest first.
     """

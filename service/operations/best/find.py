@@ -78,7 +78,7 @@ class Asked:
     def rows(
         self, reading: Reading = transaction, effort: Effort = Effort.ALL, until: float | None = None
     ) -> DatabaseRows:
-        """Where its answers are looked for."""
+        """The database's rows that answer it."""
         return DatabaseRows(self.kernel, self.device_model, self.environment, reading, effort, until)
 
 
@@ -132,7 +132,7 @@ def find_best_batch(
 
 
 def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
-    """The answers by problem hash, all of the rows' kernel; those are left out that the rows do not compute."""
+    """The answers by problem hash, for one kernel; problems that the rows do not compute are left out."""
     answers: dict[str, BestAnswer] = {}
     for problem, stored, limits in rows.exact(problems):
         answer = first_usable(rows.query(problem, limits), stored, Match.EXACT)
@@ -151,7 +151,7 @@ def find_in(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAn
 
 
 def nearest_first(rows: DatabaseRows, problems: Sequence[Problem]) -> list[int]:
-    """The places of these problems, those first that are nearest to a tuned problem or to a shipped record of one."""
+    """The places of these problems, those nearest to a tuned problem or shipped record first."""
     first = problems[0]
     known = rows.known_sizes(first)
     distances = []
@@ -164,7 +164,7 @@ def nearest_first(rows: DatabaseRows, problems: Sequence[Problem]) -> list[int]:
 
 
 def _in_ranges(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
-    """For sizes of a tuned family, by problem hash: the configuration that serves them, where it is sound here too."""
+    """Answers for sizes of a tuned family, by problem hash: the serving configuration, where it is sound here too."""
     answers: dict[str, BestAnswer] = {}
     served = rows.in_tables(problems) if problems and rows.kernel.launch_axes else {}
     for problem in problems:
@@ -177,7 +177,7 @@ def _in_ranges(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, Bes
 
 
 def _of_dense(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str, BestAnswer]:
-    """For arrays with gaps, by problem hash: the best of the same problem without any, where it fits."""
+    """Answers for arrays with gaps, by problem hash: the best of the same problem without any, where it fits."""
     with_gaps = [problem for problem in problems if problem.dense != problem]
     by_dense = {problem.dense: problem for problem in with_gaps}
     answers: dict[str, BestAnswer] = {}
@@ -212,7 +212,7 @@ def _without_exact(rows: DatabaseRows, problems: Sequence[Problem]) -> dict[str,
 
 
 def _unverified(rows: DatabaseRows, problem: Problem, limits: Limits) -> BestQuery:
-    """The question for a problem whose answer was not verified for it, without what was found wrong there."""
+    """The query for a problem without a verified answer; configurations found wrong there are left out."""
     query = rows.query(problem, limits)
     return replace(query, wrong=rows.wrong.get(problem.hash, ())) if rows.wrong else query
 
@@ -220,7 +220,7 @@ def _unverified(rows: DatabaseRows, problem: Problem, limits: Limits) -> BestQue
 def _by_distance(
     source: DatabaseRows, match: Match, tuned: TunedShapes, asked: Sequence[BestQuery]
 ) -> dict[str, BestAnswer]:
-    """For each problem the answer from the nearest tuned one whose configuration fits it, where there is one."""
+    """Answers by problem hash: each from the nearest tuned problem whose configuration fits, where there is one."""
     places = {query.problem.hash: tuned.nearest(query.problem, TRIED) for query in asked}
     fitting: dict[str, list[StoredBest]] = {query.problem.hash: [] for query in asked}
     answers: dict[str, BestAnswer] = {}

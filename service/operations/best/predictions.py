@@ -64,7 +64,7 @@ class Series:
 
     @property
     def key(self) -> Hashable:
-        """Equal for series whose fits are interchangeable."""
+        """A key that is equal for series whose fits are interchangeable."""
         axes = (*(axis for axis, _ in self.like.sizes), *self.like.rules)
         sources = tuple(source_keys(self.kernel).values())
         return self.kernel.name, sources, self.limits, self.model_id, self.like.dtype, self.like.option_items, axes
@@ -85,13 +85,13 @@ class Predictors:
     predictions: OrderedDict[Hashable, Prediction | None] = field(default_factory=OrderedDict)
 
     def keep_predictor(self, key: Hashable, predictor: KeptPredictor | None) -> None:
-        """Keeps it in place of the one that was used least recently."""
+        """Keeps the predictor instead of the one least recently used."""
         self.predictors[key] = predictor
         while len(self.predictors) > KEPT_PREDICTORS:
             self.predictors.popitem(last=False)
 
     def keep_prediction(self, key: Hashable, prediction: Prediction | None) -> None:
-        """Keeps the prediction in place of the one that was used least recently."""
+        """Keeps the prediction instead of the one least recently used."""
         self.predictions[key] = prediction
         while len(self.predictions) > KEPT_PREDICTIONS:
             self.predictions.popitem(last=False)
@@ -112,7 +112,7 @@ def predictions(
     is_stored: bool = True,
     is_rough: bool = False,
 ) -> dict[Problem, Prediction | None]:
-    """For each problem its prediction, or None where the tuned and the shipped shapes allow none.
+    """The prediction of each problem, or None where the tuned and the shipped shapes allow none.
 
     `asked` says of each problem which configurations it admits, `tuned` holds the best rows of the device model. Each
     of its shapes takes the place of the nearest shipped one. `until`: from this moment of `time.monotonic` on, no
@@ -186,7 +186,7 @@ class KeptPredictor:
         return known if known is not None and admits(known.configuration) else None
 
     def store(self, made: Mapping[Problem, Prediction | None]) -> None:
-        """Keeps these in the database, while there is room."""
+        """Stores these in the database, while there is room."""
         new = {problem.hash: prediction_document(one) for problem, one in made.items() if one is not None}
         if not new or not self._is_stored or len(self._stored) >= MOST_STORED:
             return
@@ -233,7 +233,7 @@ def _fitted(reading: Reading, series: Series, records: Sequence[Record], digest:
 
 
 def _write(reading: Reading, *statements: Executable) -> None:
-    """Executes them in a transaction; a cache that cannot be written, as by a role that may only read, is no error."""
+    """Executes these in a transaction; a cache that cannot be written, as by a read-only role, is no error."""
     try:
         with reading() as session:
             for statement in statements:

@@ -3,7 +3,7 @@
 Trials of the nearest two make priors; what `best` would predict is tried first, then what was best for more of them. A
 model's guess is as good as the trials that two shapes share: winners tried elsewhere too are what predictions for a
 third shape rest on.
-What was retracted there, or fell in the finals, counts as failed: its time is that of a wrong result.
+A configuration retracted there, or wrong in the finals, counts as failed: its time is that of a wrong result.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _displaces(session: Session, result: TuneResult, trial: models.Trial, standi
 
 
 def _is_faster(result: TuneResult, standing: models.BestConfiguration) -> bool:
-    """Beyond the noise: round by round where both were in the finals, else by their intervals, of different hours."""
+    """Whether the result is faster beyond noise: round by round if both were in the finals, else by their intervals."""
     winner, configuration = result.best, Configuration.from_json(standing.trial.configuration)
     beside = next((finalist for finalist in result.finalists if finalist.configuration == configuration), None)
     if winner is None:

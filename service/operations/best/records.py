@@ -25,7 +25,7 @@ FEWEST_TRIALS = 8
 
 
 def records_of(session: Session, kernel: Kernel, ids: Sequence[int]) -> list[Record]:
-    """The measured trials behind these best rows, as today's sources got them; of one problem the newest study."""
+    """Measured trials behind these best rows, of today's sources; for each problem from its newest study."""
     best, trial = models.BestConfiguration, models.Trial
     rows = session.execute(
         select(

@@ -60,7 +60,7 @@ class ModelResults:
 
 
 def result_table(session: Session, which: TableFilter, order: str, *, limit: int, skip: int = 0) -> list[ResultAnswer]:
-    """Rows of the table in that order, one of COLUMNS with - in front for downwards; those without a value last."""
+    """The table's rows in that order, one of COLUMNS, with - for downwards; rows without a value last."""
     best = models.BestConfiguration
     shown = _ordered(_narrowed(select(best.id), which), order).limit(limit).offset(skip).subquery()  # sorts ids alone
     query = with_relations(_ordered(select(best).join(shown, shown.c.id == best.id), order))
@@ -68,7 +68,7 @@ def result_table(session: Session, which: TableFilter, order: str, *, limit: int
 
 
 def results_by_model(session: Session, which: TableFilter, order: str, *, each: int) -> dict[str, ModelResults]:
-    """The first `each` rows of the table by the slug of their device model; of the MOST_MODELS that have the most."""
+    """The first `each` rows of the table, by device model's slug, for the MOST_MODELS with most rows."""
     best, model = models.BestConfiguration, models.DeviceModel
     own = _narrowed(select(best.id), replace(which, device_model=None)).where(best.device_model_id == model.id)
     first = _ordered(own, order).correlate(model).limit(each).lateral("first")
@@ -90,7 +90,7 @@ def results_by_model(session: Session, which: TableFilter, order: str, *, each: 
 
 @dataclass(frozen=True)
 class KernelResults:
-    """How many best configurations a kernel has, and when the newest was verified; None where it has none."""
+    """The number of a kernel's best configurations, and when the newest was verified; None without any."""
 
     total: int
     verified_at: datetime | None

@@ -65,7 +65,7 @@ def withdraw_configuration(session: Session, claim: models.Claim, reason: str) -
 
 
 def _withdraw(session: Session, trial: models.Trial, reason: str) -> None:
-    """Retracts every best that was published from the trial: a fault of the trial is a fault of them all."""
+    """Retracts every best published from the trial: its fault is a fault of them all."""
     who, best = acting(), models.BestConfiguration
     rows = session.scalars(
         select(best)

@@ -146,7 +146,7 @@ class TunedShapes:
 
     @property
     def batches(self) -> int:
-        """How many of them are of a batch, which is the last axis."""
+        """The number of tuned shapes with a batch, the last axis."""
         return int(np.count_nonzero(self.log_shapes[:, -1]))
 
     def nearest(self, problem: Problem, count: int) -> list[int]:
@@ -221,8 +221,8 @@ def similar_shapes(
 def alike(kernel: Kernel, like: Problem) -> list[ColumnElement[bool]]:
     """Conditions on joined `kernels` and `problems`: the kernel, dtype and options of `like`, and no other axes.
 
-    Of its axes those count that say how much there is to compute, not those that say where arrays lie. What else its
-    axes say, such as a convolution's stride, is the same.
+    Axes for the amount of work count, those for where arrays lie do not; others, such as a convolution's stride, must
+    be equal.
     """
     return [
         models.Kernel.name == kernel.name,
@@ -238,7 +238,7 @@ def _besides(axes: Sequence[str]) -> ColumnElement[Any]:
 
 
 def model_distance(model: models.DeviceModel, multiprocessors: int, compute_capability: str) -> float:
-    """How unlike two models are: the logarithm of their ratio in multiprocessors and in compute capability."""
+    """How unlike two models are: logarithms of the ratios of multiprocessors and compute capability."""
     return abs(math.log(multiprocessors / model.multiprocessors)) + abs(
         math.log(_capability(compute_capability) / _capability(model.compute_capability))
     )

@@ -1,4 +1,4 @@
-"""Where find_in reads its rows, and how much may be computed for an answer."""
+"""The rows that find_in reads, and how much may be computed for an answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Effort(Enum):
     MEANWHILE = auto()
     """Problems that need a prediction are answered without, and marked as pending."""
     ROUGH = auto()
-    """Of a prediction only the kind of answer and the expected loss count: it is rough, and its problem marked so."""
+    """Rough predictions: only the kind of answer and the expected loss count, and the problem is marked so."""
 
 
 @dataclass
@@ -132,7 +132,7 @@ class DatabaseRows:
         return self._made(first.limits, tuned, asked, shipped)
 
     def known_sizes(self, like: Problem) -> NDArray[np.float64]:
-        """The logarithms of the sizes of what predictions for such problems rest on, a row each."""
+        """Logarithms of the sizes that predictions for such problems rest on, a row each."""
         tuned = self.tuned(like, transferred=False, most=MOST_SHAPES)
         shipped = shipped_records(self.kernel, self.slug, self.limits, len(tuned.ids), like, self.environment)
         axes = [axis for axis, _ in like.sizes]
@@ -140,7 +140,7 @@ class DatabaseRows:
         return np.concatenate((tuned.log_shapes.reshape(-1, len(axes)), np.log(np.array(sizes).reshape(-1, len(axes)))))
 
     def from_other_models(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer | None]:
-        """Answers from shipped records of another device model, by problem hash; None and left out as above."""
+        """Answers from another device model's shipped records, by problem hash; None and left out as above."""
         series = shipped_elsewhere(self.kernel, self._model, asked[0].problem, self.environment)
         if series is None:
             return {query.problem.hash: None for query in asked}
@@ -154,7 +154,7 @@ class DatabaseRows:
         return answers
 
     def defaults(self, asked: Sequence[BestQuery]) -> Mapping[str, BestAnswer]:
-        """The kernel's default for each, by problem hash; those are left out for which none is looked for."""
+        """The kernel's default for each problem, by hash; problems for which none is sought are left out."""
         return default_answers(asked, is_search_allowed=self.effort in {Effort.ALL, Effort.ROUGH})
 
     def _made(

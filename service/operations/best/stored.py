@@ -23,7 +23,7 @@ KEPT_TEXTS = 1 << 16
 
 
 class StoredBest(NamedTuple):
-    """A row; the names are those of the tables."""
+    """A stored best with all that an answer needs; fields are named as in the tables."""
 
     id: int
     device_model: str
@@ -128,7 +128,7 @@ def _environment_answer(*values: str | None) -> EnvironmentAnswer:
 
 
 def _without_any(space_by_source: Mapping[str, int] | None) -> tuple[str, ...]:
-    """The sources that have no configuration for the problem: all that a standing needs of the counts."""
+    """The sources that have no configuration for the problem, all that a standing takes from the counts."""
     return tuple(sorted(key for key, count in (space_by_source or {}).items() if count == 0))
 
 

@@ -235,7 +235,7 @@ def table_answer(row: models.FamilyTable) -> TableAnswer:
 
 
 class Served(NamedTuple):
-    """How a table serves one size: the range's place in it, and what is expected there."""
+    """A table's answer for one size: the range's place, and what is expected there."""
 
     row: models.FamilyTable
     place: int
@@ -279,7 +279,7 @@ def served_by_tables(
 
 
 def _served(row: models.FamilyTable, place: int, size: int) -> Served:
-    """Times lie on the lines through those of the measured sizes; the loss is the larger of its neighbours'."""
+    """Times on the lines between measured sizes; the larger loss of both neighbours."""
     one, measured = row.document["ranges"][place], row.document["measured"]
     sizes = [each["size"] for each in measured]
     after = bisect_left(sizes, size)

@@ -1,4 +1,4 @@
-"""How problems are answered now: what `best` says of each, as far as nothing has to be predicted for that."""
+"""Problems' present answers, as `best` gives them, as far as that takes no prediction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Group = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class CurrentAnswer:
-    """How a problem is answered, how much slower than tuned that is expected to be, and from which shipped records.
+    """A problem's answer in short: its kind, the expected loss against tuning, and its shipped records.
 
     `match` is None while the answer is being computed.
     """
@@ -92,8 +92,9 @@ def current_answers(
 ) -> list[CurrentAnswer | str]:
     """One entry a problem, in order: its answer, or the reason why it has none.
 
-    What must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it, and so are all
-    answers where more than LOOKED_UP are unknown. `are_whole`: what is noted there is the answer, not an outlook on it.
+    A problem that must be predicted is PENDING; with a BestMemory it is noted there, so that somebody computes it, and
+    so are all answers where more than LOOKED_UP are unknown. `are_whole`: what is noted there is the answer, not an
+    outlook on it.
     """
     memory = known if isinstance(known, BestMemory) else None
     current: dict[int, CurrentAnswer | str] = {}
@@ -135,13 +136,13 @@ def _problem(asked: ProblemAnswer) -> Problem | None:
 
 
 def _is_noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_whole: bool) -> bool:
-    """Notes that the answer should be computed, where one could be kept."""
+    """Notes that the answer should be computed, if it could be kept."""
     problem = _problem(asked)
     return memory is not None and problem is not None and memory.miss(asked.kernel, slug, problem, is_whole=is_whole)
 
 
 def _noted(memory: BestMemory | None, asked: ProblemAnswer, slug: str, *, is_whole: bool) -> CurrentAnswer | str | None:
-    """What is known of a problem without an answer: why it has none, or that it is being computed; else None."""
+    """The reason why a problem has no answer, PENDING while that is computed, or None where nothing is known."""
     problem = _problem(asked) if memory is not None else None
     if memory is None or problem is None:
         return None
@@ -159,7 +160,7 @@ def _looked_up(
     *,
     are_whole: bool,
 ) -> dict[int, CurrentAnswer | str]:
-    """The answers at those places, which differ only in shape; where one is refused, each is asked for alone."""
+    """The answers at those places, of one kernel; if one shape is refused, each is looked up alone."""
     problem, slug = asked[places[0]]
     shapes = [asked[place][0].shape for place in places]
 

@@ -53,12 +53,12 @@ class ShelfState(NamedTuple):
     version: Version
 
     def keep(self, problem: Problem, answer: CachedAnswer | str | None) -> None:
-        """Keeps an answer, or what stands for it, that was computed from the database as it was at that moment."""
+        """Keeps a computed answer, or what stands for it, with the database's state at that time."""
         self.shelf.keep(problem, answer, self.version)
 
 
 class BestMemory:
-    """Shelves, the device models, and which shelves are wanted. One thread changes it, any may ask."""
+    """Shelves, device models, and the shelves that are wanted. One thread changes it, any may read."""
 
     def __init__(self, most_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`most_rows`: once so many rows are kept, no further shelf is filled and the database is asked."""
@@ -148,7 +148,7 @@ class BestMemory:
         return shelf is not None and shelf.is_awaited(problem)
 
     def take_missed(self, *, is_whole: bool = True) -> dict[Name, list[Problem]]:
-        """The problems noted so, each once, which are then forgotten."""
+        """The noted problems, each once, which are then forgotten."""
         missed, self._missed[is_whole] = self._missed[is_whole], {}
         return {name: list(problems) for name, problems in missed.items()}
 
@@ -196,7 +196,7 @@ class BestMemory:
         self._expected, self._expected_since = None, self._clock()
 
     def expect(self, names: Sequence[Name]) -> None:
-        """Queues these recently asked shelves to be filled."""
+        """Queues these shelves, which were asked for recently, to be filled."""
         for name in names:
             self._want(name)
         self._expected = dict.fromkeys(name for name in names if name in self._wanted)
@@ -218,7 +218,7 @@ class BestMemory:
         return next(iter(list(self._wanted)), None)
 
     def filled(self, session: Session, name: Name, meanwhile: Callable[[], None]) -> Shelf | None:
-        """The shelf as it is in one moment; None where there can be none. `meanwhile` is called between pieces."""
+        """A shelf filled from one moment's rows; None where it cannot be. `meanwhile` is called between pieces."""
         self._filling = name  # who asks for it meanwhile does not want it once more
         self._wanted.pop(name, None)
         shelf = None

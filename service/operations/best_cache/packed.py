@@ -13,7 +13,7 @@ SHARED = ("device_model", "dtype", "options", "configuration", "source", "seen",
 
 
 class Packer:
-    """Rows to bytes and back. One thread packs; any may unpack."""
+    """Turns rows into bytes and back. One thread packs; any may unpack."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}

@@ -1,7 +1,7 @@
 """The current best configurations of one kernel on one device model, in memory, and answers computed elsewhere.
 
-What was tuned exactly is answered from its row. Every other answer is decided by `find_in`, in a process of the pool or
-by a look-up, and kept here until a row changes.
+A problem that was tuned itself is answered from its row. Every other answer is decided by `find_in`, in a process of
+the pool or by a look-up, and kept here until a row changes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Computed(NamedTuple):
 
 @dataclass
 class Shelf:
-    """Rows by problem. One thread puts and takes away; any may look up."""
+    """Rows by problem. One thread adds and removes; any may look up."""
 
     kernel: Kernel
     model: Model
@@ -130,12 +130,12 @@ class Shelf:
         return self._computed_for(problem)
 
     def is_predictable(self, problem: Problem) -> bool:
-        """Whether so many problems like it are tuned that its answer is no matter of a look-up; not for batches."""
+        """Whether so many like problems are tuned that its answer is predicted, not looked up; not for batches."""
         kind = self._kinds.get((problem.dtype, problem.option_items), -1)
         return not problem.chosen_axes and enough(self._counts[kind])
 
     def keep(self, problem: Problem, answer: CachedAnswer | str | None, version: Version) -> None:
-        """Answers so from now on, unless the shelf has changed since that version."""
+        """Keeps the answer from now on, unless the shelf has changed since that version."""
         computed = Computed(version, answer)
         if not self._is_current(computed):
             return
@@ -148,7 +148,7 @@ class Shelf:
                 del kept[next(iter(kept))]
 
     def outlook(self, problem: Problem) -> tuple[CachedAnswer, bool] | None:
-        """How the problem is answered, and whether that is known of the rows as they are now; None where it is not.
+        """The problem's answer, and whether it rests on the present rows; None where it is not known.
 
         Like a prediction it stands until it is made anew.
         """
@@ -168,7 +168,7 @@ class Shelf:
         return own == self.version[0] and (foreign == self.version[1] or not depends_on_others)
 
     def _computed_for(self, problem: Problem) -> CachedAnswer | None:
-        """A prediction from before the last change stands until it is made anew; nothing else does."""
+        """A computed answer; after a change only predictions stand, until they are made anew."""
         computed = self._computed.get(problem)
         if computed is None or not isinstance(computed.answer, CachedAnswer):
             return None
@@ -176,7 +176,7 @@ class Shelf:
         return computed.answer if is_right else None
 
     def refusal(self, problem: Problem) -> str | None:
-        """Why there is no answer, where that was found out since the last change."""
+        """The reason why there is no answer, if it was found since the last change."""
         computed = self._computed.get(problem)
         if computed is None or not isinstance(computed.answer, str) or not self._is_current(computed):
             return None
@@ -188,7 +188,7 @@ class Shelf:
         return computed is not None and computed.answer is None and self._is_current(computed)
 
     def _exact(self, problem: Problem) -> list[StoredBest]:
-        """The problem's rows, of as many environments; none of those that are just being replaced."""
+        """The problem's rows in several environments; none that are being replaced."""
         if problem.chosen_axes or (problem.dtype, problem.option_items) not in self._kinds:
             return []
         ids = self._ids.get(self._key_of(problem), ())
@@ -222,12 +222,12 @@ class Shelf:
         self._answers = {}
 
     def others_changed(self) -> None:
-        """Drops what another device model's results decide: they have changed."""
+        """Drops answers that rest on another device model's results, which have changed."""
         self.version = self.version[0], self.version[1] + 1
         self._answers = {}
 
     def forget_predictions(self) -> None:
-        """Drops what was computed before the latest retraction: it may rest on what was retracted."""
+        """Drops answers computed before the latest retraction: they may rest on what was retracted."""
         self.version = self.version[0] + 1, self.version[1]
         self._computed, self._outlooks = {}, {}
         self._answers = {}

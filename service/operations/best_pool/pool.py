@@ -40,7 +40,7 @@ Told = Callable[[Answers], None]
 
 
 class Work:
-    """A question's shapes that are still to be answered, for one caller, with their answers as they are made.
+    """The shapes of a question that are still open, for one caller, with their answers so far.
 
     `told` is called, in a thread of the pool, with the answers that have come; with none at the end of a work that is
     given up or fails.
@@ -58,7 +58,7 @@ class Work:
         return not self.left
 
     def end(self, error: Exception | None = None) -> None:
-        """Nothing more is wanted, or can be had."""
+        """Ends the work: nothing more is wanted, or possible."""
         self.error, self.left = error, {}
         self.told({})
 
@@ -77,18 +77,18 @@ class BestPool:
             lane.start()
 
     def ask(self, asked: Slice, caller: str, told: Told) -> Work:
-        """The work, which has begun or waits for its turn; raises BusyError where too much does."""
+        """The work, which has begun or waits for its turn; raises BusyError if too much does."""
         refuse_in_transaction("a wait for predictions")
         work = Work(asked, caller, told)
         self._lane(asked).put(work)
         return work
 
     def ask_later(self, asked: Slice, caller: str | None, told: Told) -> bool:
-        """Has it computed once nobody waits; whether there was room to note that. `caller` None: for pages."""
+        """Queues the work for when nobody waits; tells whether there was room. `caller` None: for pages."""
         return self._lane(asked).put_later(Work(asked, caller or "", told))
 
     def leave(self, work: Work, told: Told) -> bool:
-        """Has what is left of it computed later, since its caller has an answer; whether there was room for it."""
+        """Queues the rest of the work for later, since its caller has an answer; tells whether there was room."""
         return self._lane(work.asked).leave(work, told)
 
     @property
@@ -97,7 +97,7 @@ class BestPool:
         return sum(lane.waiting for lane in self._lanes)
 
     def close(self) -> None:
-        """Ends the processes; what waits is given up."""
+        """Ends the processes; waiting work is given up."""
         for lane in self._lanes:
             lane.close()
 
@@ -125,7 +125,7 @@ class _Lane:
             return sum(len(work.left) for work in (*self._later, *(w for own in self._turns.values() for w in own)))
 
     def start(self) -> None:
-        """Starts the process."""
+        """Starts the pool's process."""
         with self._changed:
             self._wake()
 
@@ -139,7 +139,7 @@ class _Lane:
             self._wake()
 
     def put_later(self, work: Work) -> bool:
-        """Adds one that nobody waits for; False where too many do already."""
+        """Adds work that nobody waits for; False if too much of it waits already."""
         with self._changed:
             of_all = sum(len(other.left) for other in self._later)
             of_caller = sum(len(other.left) for other in self._later if other.caller == work.caller)
@@ -189,7 +189,7 @@ class _Lane:
                 del self._turns[work.caller]
 
     def _next(self) -> Work | None:
-        """Whose turn it is; None at the end."""
+        """The work whose turn it is; None at the end."""
         with self._changed:
             while not self._is_closed:
                 for caller, own in list(self._turns.items()):
@@ -206,7 +206,7 @@ class _Lane:
             return None
 
     def _next_later(self) -> Work:
-        """The first of another caller than the last time, so that a page of cells does not keep off a batch's rest."""
+        """The first work of another caller than last time, so that a page's cells do not hold up a batch's rest."""
         chosen = next((work for work in self._later if work.caller != self._last_later), self._later[0])
         self._last_later = chosen.caller
         return chosen
@@ -238,7 +238,7 @@ class _Lane:
         told(made)
 
     def _exchange(self, asked: Slice) -> Reply | BusyError:
-        """The reply of the process. One that has died is replaced once: it may have been killed while it was idle."""
+        """The process's reply. A dead one is replaced once: it may have been killed while it was idle."""
         for _ in range(2):
             child = self._started()
             if child is None:

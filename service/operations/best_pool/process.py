@@ -25,7 +25,7 @@ NICENESS = 5
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a question: as many of these shapes as can be answered in so many seconds, one at least.
+    """A part of a question: as many of these shapes as so many seconds suffice for, one at least.
 
     With `ranks` the reply says too in which order the shapes should be answered: those near to what is tuned first.
     """
@@ -44,9 +44,9 @@ class Slice:
 
 @dataclass(frozen=True)
 class Made:
-    """One answer as JSON, with the fields that are counted; it goes with a problem that the other side has.
+    """One answer as JSON, with the fields that are counted; the other side knows its problem.
 
-    Of a rough prediction there is no JSON.
+    A rough prediction has no JSON.
     """
 
     match: str
@@ -62,7 +62,7 @@ Answers = dict[int, Made | Exception]
 
 @dataclass(frozen=True)
 class Reply:
-    """The answers of a slice and, where asked for, all places in the order in which they should be answered."""
+    """The answers to a slice and, if requested, all places in the order in which to answer them."""
 
     made: Answers
     order: Sequence[int] = ()

@@ -77,13 +77,13 @@ def bundle(session: Session, device_model: str | None, *, with_sources: bool = F
 
 
 def as_text(document: dict[str, Any], results: list[dict[str, Any]]) -> str:
-    """The document, which holds no results yet, with these at its end, one a line."""
+    """The document, still without results, followed by these, one a line."""
     lines = ",\n".join(compact(result) for result in results)
     return compact(document | {"results": []}).removesuffix("[]}") + f"[\n{lines}\n]}}\n"
 
 
 def _tuned_problems(session: Session, kernel: Kernel, row: models.DeviceModel, most: int) -> list[Problem]:
-    """The problems that have a current best, in the order of their text; those that the kernel still computes."""
+    """The problems with a current best that the kernel still computes, in the order of their text."""
     best, table = models.BestConfiguration, models.Problem
     rows = session.execute(
         select(table.shape, table.dtype, table.options)
@@ -109,7 +109,7 @@ def _tuned_problems(session: Session, kernel: Kernel, row: models.DeviceModel, m
 def _answers(
     session: Session, kernel: Kernel, row: models.DeviceModel, problems: Sequence[Problem]
 ) -> Iterator[tuple[Problem, BestAnswer]]:
-    """The answer of `best` for each of them that has one."""
+    """The answers of `best` for those problems that have one."""
     limits = limits_of(row)
     for start in range(0, len(problems), PIECE):
         piece = problems[start : start + PIECE]
@@ -170,7 +170,7 @@ def _kernel_part(kernel: Kernel) -> dict[str, Any]:
 
 
 def _sources(kernel: Kernel, variants: set[str], *, with_sources: bool) -> dict[str, Any]:
-    """Per hash of a source: kernel, variant, suffix of the architecture and, where wanted, the text."""
+    """For each source hash: kernel, variant, suffix of the architecture and, if wanted, the text."""
     sources = {}
     for name in sorted(variants):
         text = {"text": kernel.source(name)} if with_sources else {}

@@ -68,7 +68,7 @@ def write_bundles(folder: Path, documents: Mapping[str, str], private_key: Path 
 
 
 def check_bundles(folder: Path, public_key: Path | None, *, allow_older: bool = False) -> list[str]:
-    """The names of the files, all as they were made; raises BrokenBundleError.
+    """The names of the files, after a check that they are as they were made; raises BrokenBundleError.
 
     With a key the sums must be signed by it, since sums alone only tell of accidents, and the folder may be no older
     than what was used or checked here before, unless `allow_older` says so.

@@ -79,7 +79,7 @@ class ClaimAnswer(Answer):
 
 
 def report_claim(session: Session, request: ClaimRequest) -> tuple[ClaimAnswer, bool]:
-    """The claim and whether it is new; one that says the same and is open, or was refuted lately, is answered again.
+    """The claim and whether it is new; an equal claim that is open, or was refuted lately, is returned instead.
 
     Raises InvalidProblemError or InvalidRequestError naming the field, ConflictError where the source is another one
     now, TooManyRequestsError, CeilingError.
@@ -144,7 +144,7 @@ def claim_of(session: Session, claim_id: int) -> ClaimAnswer:
 
 
 def claimed_source(session: Session, job_id: UUID) -> str | None:
-    """The hash of the source that the claims of a job are about; None where nobody claims anything any more."""
+    """The hash of the source that a job's claims are about; None where no claim is left."""
     return session.scalar(select(models.Claim.source_hash).where(models.Claim.job_id == job_id).limit(1))
 
 
@@ -200,13 +200,13 @@ def _check_configuration(accepted: AcceptedRequest, configuration: Configuration
 
 
 def _says_as(request: ClaimRequest) -> list[ColumnElement[bool]]:
-    """That a claim says the same: that the configuration is wrong, or its times with that driver."""
+    """Conditions for claims that say the same: a wrong configuration, or its times with that driver."""
     claim = models.Claim
     return [claim.seen_ms.is_not(None), claim.driver == request.driver] if request.times else [claim.seen_ms.is_(None)]
 
 
 def _take_turns(session: Session) -> None:
-    """Claims of one caller come one after the other, so that they are counted right."""
+    """Makes claims of one caller wait for each other, so that they are counted right."""
     lock = func.pg_advisory_xact_lock(func.hashtextextended(f"claims of {_key_name()}", 0))
     session.execute(select(lock))
 

@@ -35,7 +35,7 @@ class AnsweredDemand(Answer):
 
 
 def answered(session: Session, rows: Sequence[DemandAnswer], known: Answers | None = None) -> list[AnsweredDemand]:
-    """Each row with its answer of today, in their order; from `known` what that holds, the rest by few queries."""
+    """Each row with its present answer, in order: from `known`, and the rest by few queries."""
     singles = [row for row in rows if not row.problem.is_family]
     problems = [(row.problem.single, row.device_model) for row in singles]
     found = iter(current_answers(session, problems, known))

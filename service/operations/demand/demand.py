@@ -50,7 +50,7 @@ class RequestedProblem:
 
     @classmethod
     def of(cls, problem: TunedFor | Problem | Family, device_model: str) -> RequestedProblem:
-        """From the problem of an answer, or the family of a question."""
+        """The requested problem of an answer, or of a question about a family."""
         return cls(
             device_model,
             problem.kernel,
@@ -82,7 +82,7 @@ class TunedDemand(Answer):
 
 
 def count(session: Session, asked: Mapping[RequestedProblem, int]) -> None:
-    """Adds the counts; of each kernel and device model the most requested stay, as many as the setting says."""
+    """Adds the counts; for each kernel and device model only the most requested stay, up to the setting."""
     session.execute(select(func.pg_advisory_xact_lock(DEMAND_LOCK)))
     known = session.execute(select(models.DeviceModel.slug, models.DeviceModel.id))
     model_ids = {row.slug: row.id for row in known}
@@ -178,7 +178,7 @@ def of_problem(session: Session, problem_hash: str) -> list[DemandAnswer]:
 def shown_demand(
     session: Session, *, kernel: str | None, device_model: str | None, order: str, limit: int, skip: int = 0
 ) -> list[DemandAnswer]:
-    """The demand as a person reads it: in that order, one of ORDERS with - in front for downwards."""
+    """The demand in an order for people, one of ORDERS, with - for downwards."""
     rows = unmet(session, kernel=kernel, device_model=device_model, limit=limit, skip=skip, ordered_by=_ordering(order))
     return [_answer(row) for row in rows]
 

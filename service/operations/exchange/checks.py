@@ -46,14 +46,14 @@ class ImportContext:
         return roofline.least_ms(self.asked.kernel, self.asked.problem, self.described)
 
     def with_current_source(self, part: TrialPart) -> TrialPart:
-        """The row with today's hash of its source, where an earlier version stated another for the same code."""
+        """The row with its source's hash of today, if an earlier version wrote another for the same code."""
         if part.variant not in self.usable:
             return part
         current = self.asked.kernel.current_hash(part.variant, part.source_hash)
         return part if current == part.source_hash else part.model_copy(update={"source_hash": current})
 
     def is_proven(self, bound_ratio: float | None) -> bool:
-        """Whether this is the error of a result that was verified; what a kernel's own check has judged has none."""
+        """Whether the error is that of a verified result; one judged by a kernel's own check has none."""
         if bound_ratio is None:
             return self.asked.kernel.check is not None
         return bound_ratio <= C_DEFAULT
@@ -67,7 +67,7 @@ class ImportContext:
         return max(bytes_moved - self.described.l2_bytes, 0) / gb_per_s / 1e6
 
     def impossible(self, time_ms: float) -> str | None:
-        """Why no device of the model can be that fast, or None."""
+        """The reason why no device of the model can be that fast; None where one can."""
         too_fast = roofline.too_fast(self.asked.kernel, self.asked.problem, self.described, time_ms)
         if too_fast is not None:
             return too_fast
@@ -83,7 +83,7 @@ class ImportContext:
 
 
 def least_of(times_ms: Collection[float]) -> float:
-    """The least of a study's times that may be believed: above a gap in the fastest quarter that none of them fills."""
+    """The least credible time of a study: above a gap in the fastest quarter that no time fills."""
     ranked = sorted(times_ms)
     if len(ranked) < FEWEST:
         return 0.0
@@ -92,7 +92,7 @@ def least_of(times_ms: Collection[float]) -> float:
 
 
 def refusal(part: TrialPart, place: ImportContext, *, is_verified: bool) -> tuple[Reason, str] | None:
-    """Why this row is not taken, or None."""
+    """The reason why this row is not taken, or None."""
     if part.variant not in place.usable:
         return (
             Reason.UNKNOWN_VARIANT,

@@ -68,7 +68,7 @@ class DeviceModelPart(Request):
     measured_gb_per_s: Amount | None
 
     def device_model(self) -> DeviceModel:
-        """The tuner's DeviceModel of it."""
+        """The part as the tuner's DeviceModel."""
         limits = self.limits.model_dump()
         return DeviceModel(
             **self.model_dump(exclude={"limits"}), limits=Limits(**limits | {"features": frozenset(limits["features"])})
@@ -119,7 +119,7 @@ class TrialPart(Request):
 
 
 class LibraryPart(Request):
-    """The library, timed beside the best."""
+    """The library's time beside the best."""
 
     name: Text
     time_ms: Milliseconds

@@ -1,7 +1,8 @@
 """export_studies(): what was measured here as a `tilewright/1` document, piece by piece.
 
-Each piece is read in a transaction of its own: a slow reader holds none open. What becomes best meanwhile is in the
-document as it was when its piece was read. Imported results stay out, so that nothing comes back under another name.
+Each piece is read in a transaction of its own: a slow reader holds none open. A best that is replaced meanwhile is in
+the document as it was when its piece was read. Imported results stay out, so that nothing comes back under another
+name.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def compact(value: Any) -> str:
 
 
 def device_model_part(row: models.DeviceModel) -> dict[str, Any]:
-    """The device model as the document has it."""
+    """The device model in the document's form."""
     part = asdict(device_model_of(row))
     part["limits"]["features"] = sorted(part["limits"]["features"])
     return part
 
 
 def trial_part(row: models.Trial) -> dict[str, Any]:
-    """The trial as the document has it; what was not measured is left out."""
+    """The trial in the document's form, without what was not measured."""
     variant, values = split_configuration(row.configuration)
     fields = {
         "variant": variant,
@@ -112,7 +113,7 @@ def _document(selection: ExportSelection, after: int) -> Iterator[str]:
 def _piece(
     selection: ExportSelection, after: int, count: int, described: dict[str, dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """The next studies, and the id to go on after; None where nothing follows."""
+    """The next studies, and the id to continue after; None at the end."""
     if selection.trials:
         count = 1
     with transaction() as session:
@@ -125,7 +126,7 @@ def _piece(
 
 
 def _tables(selection: ExportSelection, described: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The current tables of families that were tuned here; the last part of a document has them."""
+    """The current tables of families tuned here, the last part of a document."""
     table, problem = models.FamilyTable, models.Problem
     query = (
         select(table)

@@ -76,7 +76,7 @@ def read_kernel_tuner(data: Mapping[str, Any], target: ImportOptions) -> Incomin
 
 
 def _kernel_tuner_row(row: Any, names: Sequence[str]) -> _Row:
-    """The failure's word stands in place of the time; else the median of the times, where they are kept."""
+    """A row of the cache: a failure's word instead of a time, else the median of the times, if they are kept."""
     if not isinstance(row, dict):
         raise NoRowError("the row is not a JSON object")
     configuration = {name: row[name] for name in names if name in row}
@@ -187,7 +187,7 @@ def _own(part: Any) -> OwnPart | None:
 
 
 def _problem(target: ImportOptions, own: OwnPart | None, kernel_name: Any, problem_size: Any) -> ProblemPart:
-    """The problem that was tuned: as the caller says, else as the file does."""
+    """The tuned problem: the caller's if given, else the file's."""
     known = [kernel.name for kernel in catalogue().kernels()]
     name = target.kernel or (own.problem.kernel if own else kernel_name)
     name = same_name(name, known) if isinstance(name, str) else name
@@ -206,14 +206,14 @@ def _problem(target: ImportOptions, own: OwnPart | None, kernel_name: Any, probl
 
 
 def _shape_of(kernel: Kernel, problem_size: Any) -> dict[str, int] | None:
-    """The axes by place, where there are as many whole numbers."""
+    """The axes by place, if there are as many whole numbers; else None."""
     sizes: Iterable[Any] = problem_size if isinstance(problem_size, list) else [problem_size]
     sizes = [size for size in sizes if type(size) is int]
     return dict(zip(kernel.axes, sizes, strict=True)) if len(sizes) == len(kernel.axes) else None
 
 
 def _device_model(name: str, limits: Mapping[str, str] | None) -> tuple[str, DeviceModel | None]:
-    """The slug that is meant, and the model by what the caller says of it or else by the known products."""
+    """The intended slug, and the model by the caller's facts or else by the known products."""
     try:
         model = known_model(name) if limits is None else model_of_product(name, product_of(limits))
     except ValueError as error:
@@ -223,7 +223,7 @@ def _device_model(name: str, limits: Mapping[str, str] | None) -> tuple[str, Dev
 
 
 def _plain_slug(name: str) -> str:
-    """`cpu:…` has a colon; what people write has capitals and spaces."""
+    """The slug in plain form: `cpu:…` keeps its colon; capitals and spaces that people write go."""
     return name.lower() if ":" in name else slug_of(name)
 
 

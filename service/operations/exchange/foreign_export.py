@@ -31,7 +31,7 @@ KERNEL_TUNER_WORDS = {
     Outcome.CONSTRAINT_VIOLATED: "InvalidConfig",
     Outcome.COMPILE_FAILED: "CompilationFailedConfig",
 }
-"""For all other failures: RuntimeFailedConfig."""
+"""Kernel Tuner's word for an outcome; RuntimeFailedConfig for all other failures."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def export_t4(study_id: int) -> Iterator[str]:
 
 
 def export_kernel_tuner(study_id: int, variant: str | None) -> Iterator[str]:
-    """One variant's trials as a cache, in pieces; without a variant, those of the one that has most.
+    """One variant's trials as a cache, in pieces; by default those of the variant with most.
 
     Raises NotFoundError for an unknown study or variant, before the first piece.
     """

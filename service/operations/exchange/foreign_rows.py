@@ -65,7 +65,7 @@ class Rows:
         return same_name(str(named), self._variants) if named else self._variant_with(values), values
 
     def _ours(self, name: str) -> str:
-        """Our name of a foreign file's parameter, whatever its case."""
+        """Our name of a foreign file's parameter, found regardless of case."""
         if name not in self._names:
             renamed = self.target.rename.get(same_name(name, self.target.rename), name)
             self._names[name] = same_name(renamed, (p.name for v in self.kernel.variants for p in v.parameters))

@@ -19,10 +19,10 @@ from tilewright.service.operations.requests import Request
 from tilewright.service.store import models
 
 MOST_CHARACTERS = 1 << 15
-"""Of an entry; Helion's have about 2000."""
+"""The longest entry; Helion's have about 2000 characters."""
 
 MOST_ENTRIES = 2000
-"""Of one key's name: the oldest of its own go when it stores more."""
+"""The entries that one key's name may store: with more, its oldest are deleted."""
 
 HelionKey = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The SHA-256 of Helion's own key.")]
 

@@ -1,6 +1,6 @@
 """import_document(): results of another installation or tool, checked row by row, in one transaction.
 
-What is imported keeps to studies of its own: their environment names the origin. No study that is measured here gets
+Imports have studies of their own: their environment names the origin. No study that is measured here gets
 an imported trial, so no search, no finals and no best configuration of this installation can be misled by one.
 A best is taken over only from `tilewright/1`, where its error was bounded; one that was measured here goes before it.
 Kernels, device models, environments and problems are added with the first study of theirs that has a row to add.
@@ -100,7 +100,7 @@ class _Importer:
     _seen: set[StudyKey] = field(default_factory=set)
 
     def add(self, studies: Sequence[IncomingStudy]) -> None:
-        """Adds what may be added of these studies, with few statements, or notes why not."""
+        """Adds the new rows of these studies, with few statements, or notes why not."""
         placed = [(study, place) for study in studies if (place := self._place(study)) is not None]
         admitted = self._admitted(placed)
         if not admitted:
@@ -243,7 +243,7 @@ class _Importer:
         )
 
     def _new_best(self, admitted: _Admitted, study_id: int, known: StudyContents) -> NewBest | None:
-        """The best, where it may take the place of what stands in its study; where not, that is noted."""
+        """The best, if it may replace the one in its study; if not, that is noted."""
         best, trial, standing = admitted.best, admitted.best_trial, known.standing.get(study_id)
         if best is None or trial is None:
             return None

@@ -35,7 +35,7 @@ def import_tables(session: Session, incoming: IncomingDocument, report: ImportRe
 
 
 def _added(session: Session, incoming: IncomingDocument, part: TablePart) -> tuple[Reason, str] | None:
-    """None for a table that was added, or why it was not."""
+    """The reason why a table was not added; None for one that was."""
     try:
         kernel = catalogue().get(part.kernel)
         family = Family.of(kernel, part.shape, part.dtype, part.options)
@@ -100,7 +100,7 @@ def _of_size(kernel: Kernel, family: Family, model: DeviceModel, one: MeasuredSi
 
 
 def _newest(session: Session, family: Family, key: tuple[int, int, int]) -> datetime | None:
-    """When the newest table was made that stands in the place of such a one, or covers it."""
+    """The time of the newest table that this one would replace, or that covers it."""
     table = models.FamilyTable
     covers = (table.low <= family.low, table.high >= family.high, table.superseded_by_id.is_(None))
     there = (table.device_model_id == key[1], table.environment_id == key[2], table.family_hash == family.hash)

@@ -44,7 +44,7 @@ class ImportOptions(Request):
 
 
 def import_options_of(given_texts: Mapping[str, str | None]) -> ImportOptions:
-    """The same from text, as query strings and command lines have it.
+    """The same options from text, as in query strings and command lines.
 
     Raises pydantic.ValidationError, and InvalidRequestError for a malformed shape, options or names.
     """

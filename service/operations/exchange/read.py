@@ -53,7 +53,7 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _strictly(body: bytes) -> Any:
-    """The value; in other tools' files a number that JSON does not have, such as NaN, is null.
+    """The value; a number that JSON does not have, such as NaN, becomes null in other tools' files.
 
     The cache of a Kernel Tuner run that was not ended lacks its last two braces, which are put there.
     """

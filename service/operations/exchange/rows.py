@@ -56,7 +56,7 @@ def lock_imports(session: Session) -> bool:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A kernel's row, and those of its sources, by variant and hash, every state that was ever registered."""
+    """A kernel's row, and those of all its sources ever registered, by variant and hash."""
 
     id: int
     variant_ids: Mapping[Source, int]
@@ -97,7 +97,7 @@ def device_model_id(session: Session, slug: str, described: DeviceModel) -> int:
 
 
 def environment_id(session: Session, environment: Environment, origin: str) -> int:
-    """The environment of that origin: never one that devices here report, so that results do not mix."""
+    """The environment of that origin: never one that devices here report, so that results stay apart."""
     named = asdict(environment) | {"origin": origin}
     digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
     session.execute(insert_new(models.Environment).values(hash=digest, **named).on_conflict_do_nothing())

@@ -1,6 +1,6 @@
 """Tuning files of vLLM and SGLang: one for all shapes that differ in m alone, with a Triton kernel's parameters by m.
 
-What their loaders expect is said in jobs/starts.py, which reads such files.
+See jobs/starts.py, which reads such files, for what their loaders expect.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def default_row(kernel: Kernel, rename: Mapping[str, str]) -> dict[str, int]:
 
 
 def described(rows: Mapping[str, Any], default: Mapping[str, int]) -> str:
-    """What a file holds and what a server does beyond, in a sentence."""
+    """A sentence on the rows that a file holds, and on what a server does with any other m."""
     of_default = [m for m, values in rows.items() if values == default]
     by_default = f"; those of {', '.join(of_default)} are the default configuration" if of_default else ""
     lacking = "" if all(GROUP in values for values in rows.values()) else f"; without {GROUP}, which their kernels take"

@@ -21,7 +21,7 @@ QUEUE = "import"
 
 @dataclass(frozen=True)
 class NewBest:
-    """A best configuration to add; `trial` is there or among the new ones."""
+    """A best configuration to add; `trial` exists already or is among the new ones."""
 
     part: BestPart
     trial: NewTrial
@@ -72,7 +72,7 @@ def write(session: Session, additions: Sequence[Addition]) -> None:
 
 
 def job_result(best: NewBest | None) -> dict[str, Any]:
-    """The imported best as the result of a job, as one that was measured here has it."""
+    """The imported best as a job's result, in the form of one that was measured here."""
     result: dict[str, Any] = {"stopped_by": "import", "finalists": [], "dropped": [], "ties": 0, "library": None}
     if best is None:
         absent = ("best", "default_ms", "slowest_ms", "gain_over_default", "gain_over_slowest")

@@ -38,7 +38,7 @@ def takes_jobs(session: Session, uuid: str) -> bool:
 
 
 def workers_alive(session: Session) -> int:
-    """How many workers have sent a heartbeat lately; of a large fleet each asks the database less often."""
+    """The number of workers with a recent heartbeat; in a large fleet each asks the database less often."""
     table = models.Device
     silent = func.make_interval(0, 0, 0, 0, 0, 0, settings().stalled_after_s)
     alive = select(func.count()).where(table.worker.is_not(None), table.heartbeat_at > func.now() - silent)
@@ -103,7 +103,7 @@ logger = logging.getLogger(__name__)
 
 
 def what_is_missing() -> str | None:
-    """One sentence about the first thing that keeps this process from serving, or None when it is ready."""
+    """A sentence on the first thing that keeps this process from serving, or None when it is ready."""
     try:
         with session_scope() as session:
             session.execute(text("SELECT 1"))

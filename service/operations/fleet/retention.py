@@ -72,7 +72,7 @@ def prune_samples(session: Session, older_than: timedelta) -> Pruned:
 
 
 def prunable(session: Session, older_than: timedelta) -> Prunable:
-    """How much `prune_samples` would delete, over all batches; reads every trial concerned."""
+    """The amount that `prune_samples` would delete, over all batches; reads every trial concerned."""
     job, table, best = models.TuningJob, models.Trial, models.BestConfiguration
     due = _due(older_than).with_only_columns(job.id, job.study_id).cte("due")
     studies = select(due.c.study_id)
@@ -92,7 +92,7 @@ def prunable(session: Session, older_than: timedelta) -> Prunable:
 
 
 def forget_samples(session: Session) -> bool:
-    """`prune_samples` as a chore, where the setting `samples_kept_days` is set; whether there may be more to prune."""
+    """Runs `prune_samples` as a chore, if `samples_kept_days` is set; whether there may be more to prune."""
     days = settings().samples_kept_days
     return days is not None and prune_samples(session, timedelta(days=days)).more
 
@@ -104,7 +104,7 @@ def forget_old_keys(session: Session) -> None:
 
 
 def forget_entries(session: Session, older_than: timedelta) -> int:
-    """Deletes entries of the record of changes, 5000 at most; how many. Only the migrator's role may do this."""
+    """Deletes up to 5000 entries of the record of changes; how many. Only the migrator's role may do this."""
     table = models.AuditEntry
     old = select(table.id).where(table.at < func.now() - older_than).order_by(table.id).limit(ENTRIES_AT_ONCE)
     gone = session.scalars(delete_rows(table).where(table.id.in_(old.scalar_subquery())).returning(table.id))

@@ -30,7 +30,7 @@ from tilewright.service.store.engine_queue import drop_entry, new_entry, queue_o
 
 _JOB: Table = models.TuningJob.__table__  # type: ignore[assignment]
 _IS_OPEN = text("state IN ('queued', 'running') AND NOT cancel_requested")
-"""As the unique index says it, in constants: a prepared statement finds the index by them."""
+"""The unique index's own condition, in constants: a prepared statement finds the index by them."""
 _ASKED = (
     "id",
     "key_id",
@@ -81,7 +81,7 @@ class AcceptedRequest:
 
     @property
     def coalesce_hash(self) -> str:
-        """Equal for requests of the same work; the first of them sets the priority."""
+        """A hash that is equal for requests of the same work; the first of them sets the priority."""
         request = self.request
         work = [
             row_hash(self.asked),

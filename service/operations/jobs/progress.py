@@ -69,7 +69,7 @@ def take_job(session: Session, job_id: uuid.UUID, engine_id: int, worker: str) -
 
 
 def begin_study(session: Session, job_id: uuid.UUID, epoch: int, study_id: int) -> BudgetSpent:
-    """Sets the job's study; the budget that it has used there before. Raises FencedError.
+    """Sets the job's study; the budget that the job has spent there. Raises FencedError.
 
     In another study than before (another compiler, driver or shim, whose times cannot be compared) the job has its
     whole budget, less what it used there earlier. The old study keeps its trials.

@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Share:
-    """Whose jobs and schedules count together, and how many there may be; None: as many as there are."""
+    """A limit of jobs and schedules that count together; None: no limit."""
 
     whose: str  # "the key 'ci'"
     jobs: ColumnElement[bool]
@@ -65,7 +65,7 @@ def check_new_schedule(session: Session) -> None:
 
 
 def obstacle_to_fire(session: Session, key_id: UUID | None, count: int) -> str | None:
-    """Why the schedule of that key may not add `count` jobs now, in a sentence."""
+    """The reason, in a sentence, why the key's schedule may not add `count` jobs now."""
     if key_id is None:
         return None
     for share in _locked_shares(session, key_id):
@@ -79,7 +79,7 @@ def obstacle_to_fire(session: Session, key_id: UUID | None, count: int) -> str |
 
 
 def recent_fires() -> Subquery:
-    """How often the schedules of the keys of each name fired, or were skipped, in the last minute: `name`, `fires`.
+    """How often each name's schedules fired, or were skipped, in the last minute: `name`, `fires`.
 
     A minute before this transaction began, as what it writes is dated then: it may have been frozen since.
     """
@@ -120,7 +120,7 @@ def _capital(text: str) -> str:
 
 
 def _shares_of_caller(session: Session) -> list[Share]:
-    """Those of the present caller, locked."""
+    """The shares of the present caller in its quotas, locked; none for a caller without a key or limit."""
     who = acting()
     if who is None or who.caller.key_id is None:
         return []
@@ -130,7 +130,7 @@ def _shares_of_caller(session: Session) -> list[Share]:
 
 
 def _locked_shares(session: Session, key_id: UUID) -> list[Share]:
-    """Those of a key; the keys of its name and a project with quotas are locked: who counts for them takes turns."""
+    """A key's shares in quotas. The keys of its name, and a project with quotas, are locked: requests take turns."""
     table, loaded = models.ApiKey, [joinedload(models.ApiKey.project)]
     name = select(table.name).where(table.id == key_id).scalar_subquery()
     same = select(table.id).where(table.name == name).order_by(table.id)
@@ -144,7 +144,7 @@ def _locked_shares(session: Session, key_id: UUID) -> list[Share]:
 
 
 def _shares(session: Session, key: models.ApiKey) -> list[Share]:
-    """That of all keys of its name, since it may have been rotated, and that of its project where this has a quota."""
+    """The share of all keys of its name, as it may have been rotated, and its project's, if that has a quota."""
     job, schedule, project, own = models.TuningJob, models.Schedule, key.project, settings()
     keys = session.scalars(select(models.ApiKey.id).where(models.ApiKey.name == key.name)).all()
     quotas = (project.max_open_jobs, project.max_queued_seconds, project.max_schedules)

@@ -104,7 +104,7 @@ def configuration_hash(kernel: Kernel, configuration: Configuration) -> str:
 
 
 def _repeated(digest: str, given_up: int) -> str:
-    """The hash where so many trials of the configuration count as not made; that of the first where none does."""
+    """The hash of a configuration's next trial, if so many before it count as not made; without any, the plain one."""
     return hashlib.sha256(f"{digest} {given_up}".encode()).hexdigest() if given_up else digest
 
 
@@ -151,6 +151,6 @@ def _finite(value: float | None) -> float | None:
 
 
 def is_given_up() -> ColumnElement[bool]:
-    """Whether a trial says nothing about its configuration, which is tried again when a search comes to it."""
+    """Whether a trial says nothing about its configuration, so that a search may try that again."""
     noted = select(models.TrialRetry.trial_id).where(models.TrialRetry.trial_id == models.Trial.id)
     return or_(models.Trial.outcome == Outcome.INTERRUPTED, noted.exists())

@@ -58,7 +58,7 @@ def request_job(session: Session, request: JobRequest, *, idempotency_key: str |
 
 
 def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
-    """The job's search space and estimated time; null seconds where the kernel was never tuned on the model."""
+    """The job's search space and estimated time; null seconds if the kernel was never tuned on the model."""
     accepted = accept(session, request)
     space = accepted.kernel.space(accepted.problem, limits_of(accepted.model), request.variants)
     by_variant = {part.variant: 0 for part in space.spaces}
@@ -80,13 +80,13 @@ def dry_run(session: Session, request: JobRequest) -> dict[str, Any]:
 
 
 def check_job(session: Session, request: JobRequest) -> tuple[models.Problem, models.DeviceModel, models.Device | None]:
-    """The rows that the job would refer to; refuses what request_job refuses. A new problem gets its row."""
+    """The rows that the job would refer to; refuses like request_job. A new problem gets its row."""
     accepted = accept(session, request)
     return problem_row(session, accepted.asked), accepted.model, accepted.device
 
 
 def check_place(session: Session, request: JobRequest) -> tuple[models.DeviceModel, models.Device | None]:
-    """Device model and device of the job; refuses what is refused for every problem."""
+    """Device model and device of the job; refuses what is wrong whatever the problem."""
     model, device = _device(session, request)
     _check_choices(model, request)
     return model, device
@@ -122,7 +122,7 @@ def accept(session: Session, request: JobRequest) -> AcceptedRequest:
 
 
 def _check_family(request: JobRequest) -> None:
-    """Raises InvalidRequestError for what is of single problems."""
+    """Raises InvalidRequestError for fields that suit single problems only."""
     given = {
         "variants": request.variants is not None,
         "budget.target_ms": request.budget.target_ms is not None,
@@ -228,7 +228,7 @@ def _job_of_key(session: Session, key: str | None, body_hash: str) -> uuid.UUID 
 
 
 def _owner() -> str:
-    """The owner of the caller's idempotency keys: equal keys of two callers stand for two jobs."""
+    """The owner of the caller's idempotency keys, so that equal keys of two callers mean two jobs."""
     who = acting()
     return (who.caller.key_name if who else None) or ""
 

@@ -55,7 +55,7 @@ def _complete(kernel: Kernel, usable: Sequence[str], field: str, start: StartReq
 
 
 def nearest_feasible(space: SearchSpace, starts: Sequence[Mapping[str, Any]]) -> list[Configuration]:
-    """The starts of a job's row, or in the place of each that the space has not, the nearest that it has."""
+    """The starts of a job's row, each replaced by the nearest configuration of the space if it is not in it."""
     wanted = [Configuration.from_json(start) for start in starts]
     found = [start if start in space else space.nearest(start, exclude=frozenset()) for start in wanted]
     return list(dict.fromkeys(configuration for configuration in found if configuration is not None))
@@ -63,7 +63,7 @@ def nearest_feasible(space: SearchSpace, starts: Sequence[Mapping[str, Any]]) ->
 
 @dataclass(frozen=True)
 class Starts:
-    """The starts of a file; what was left out: parameters that the kernel has not, values that are no whole numbers."""
+    """The starts of a file, and what was left out: unknown parameters, values that are not whole numbers."""
 
     starts: list[StartRequest]
     unknown: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Starts:
 
 
 def starts_in(document: object, kernel: Kernel, shape: Mapping[str, int], rename: Mapping[str, str]) -> Starts:
-    """The starts of a file, without parameters in it that the kernel has not and values that are no whole numbers.
+    """The starts of a file, without unknown parameters and values that are not whole numbers.
 
     True and false are 1 and 0 of a parameter that has no other values.
 
@@ -102,7 +102,7 @@ def starts_in(document: object, kernel: Kernel, shape: Mapping[str, int], rename
 
 
 def _ranked(document: object, kernel: Kernel, shape: Mapping[str, int]) -> list[Mapping[str, Any]]:
-    """The file's configurations in the order in which they are to be tried."""
+    """The file's configurations in the order in which to try them."""
     if isinstance(document, dict) and "configs_timings" in document:
         return _by_triton(document["configs_timings"])
     rows = _rows(document)
@@ -113,7 +113,7 @@ def _ranked(document: object, kernel: Kernel, shape: Mapping[str, int]) -> list[
 
 
 def _by_triton(timings: object) -> list[Mapping[str, Any]]:
-    """The configurations of a file that `TRITON_CACHE_AUTOTUNING` keeps, the fastest first; not those that failed.
+    """The configurations of a file kept by `TRITON_CACHE_AUTOTUNING`, the fastest first, without failed ones.
 
     Their times are medians of one run each in Triton's own search: they order starts, and are no results.
     """

@@ -5,8 +5,8 @@ job's, and not before the turn that is being run now. A job that began and has e
 with it is open still: else a key that asks again whenever it was served would always come first. Of two keys the one
 with a thousand jobs waiting and the one with its first are thus served alternately, and equal turns go by arrival.
 While several projects have open jobs for a device model, a key's jobs are as many turns apart as its project has keys
-with such jobs, so that ten keys of one project get no more than the single key of another. What is queued already
-keeps its turn when a further key or project comes.
+with such jobs, so that ten keys of one project get no more than the single key of another. Queued jobs keep their turns
+when a further key or project comes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def next_turn(device_model_id: Any, key_id: Any, project_id: Any) -> Select[tupl
 
 
 def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
-    """The last turn of the key's jobs that began and have ended since the oldest open one for the model was queued."""
+    """The highest turn of the key's started jobs that have ended since the model's oldest open job was queued."""
     job, schedule, waiting = aliased(models.TuningJob), aliased(models.Schedule), aliased(models.TuningJob)
     oldest = select(func.min(waiting.created_at)).where(
         waiting.state.in_(OPEN), waiting.device_model_id == device_model_id
@@ -74,6 +74,6 @@ def _last_ended(device_model_id: Any, key_id: Any) -> ScalarSelect[int]:
 def engine_priority(priority: Any, turn: Any) -> Any:
     """The priority of a job's entry in the engine, which serves the highest first and equal ones by arrival.
 
-    Of numbers or of columns.
+    Both arguments are numbers, or both are columns.
     """
     return priority * TURNS - turn % TURNS

@@ -58,7 +58,7 @@ def check_schedule(session: Session, request: ScheduleRequest) -> CheckedSchedul
 def check_problems(
     session: Session, request: ScheduleRequest
 ) -> tuple[list[int], models.DeviceModel, models.Device | None]:
-    """Problem ids in order, device model and device; refuses what a job would be refused for, and repetitions.
+    """Problem ids in order, device model and device; refuses like a job, and repetitions.
 
     All refused problems are named at once.
     """
@@ -91,7 +91,7 @@ def check_problems(
 def check_target(
     session: Session, request: ScheduleRequest
 ) -> tuple[list[int], models.DeviceModel, models.Device | None]:
-    """No problem ids yet, device model and device; refuses what every job would be refused for."""
+    """An empty list of problem ids, device model and device; refuses what every job would be refused for."""
     for field in ("problems", "variants"):
         if getattr(request, field):
             raise InvalidRequestError(field, f"leave it out: the target {request.target} chooses the problems.")

@@ -43,7 +43,7 @@ class DueTimes:
 
     @property
     def fixed_hours(self) -> bool:
-        """Whether the expression names hours, instead of every one or every n-th."""
+        """Whether the expression names hours, rather than every hour or every n-th."""
         return not self.cron.split()[2].startswith(("*", "?"))
 
     def after(self, moment: datetime) -> datetime:
@@ -55,7 +55,7 @@ class DueTimes:
         return next(self._later(moment))
 
     def next_times(self, first: datetime, count: int) -> list[datetime]:
-        """`first`, which is a due time, and those that follow it: `count` in all."""
+        """The due time `first` and those that follow it: `count` in all."""
         return [first, *islice(self._later(first), count - 1)]
 
     def _later(self, moment: datetime) -> Iterator[datetime]:

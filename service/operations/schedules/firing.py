@@ -88,7 +88,7 @@ def fire_due(session: Session, now: datetime | None = None) -> int:
 def _next_due(
     session: Session, now: datetime, but: Sequence[int], busy: Sequence[str]
 ) -> tuple[models.Schedule, str | None] | None:
-    """The schedule to fire next, of no key in `busy`, and its key's name where that may fire so often a minute."""
+    """The schedule to fire next, of no key in `busy`, and its key's name if that may fire so often a minute."""
     table, key, recent = models.Schedule, models.ApiKey, recent_fires()
     row = session.execute(
         select(table, key.scope, key.name)
@@ -109,7 +109,7 @@ def _next_due(
 
 
 def _may_count(session: Session, name: str) -> bool:
-    """Whether no other process is firing for the keys of that name; none does until this transaction ends."""
+    """Locks the keys of that name until the transaction ends; whether no other process was firing for them."""
     lock = func.pg_try_advisory_xact_lock(func.hashtextextended(f"fires of {name}", 0))
     return bool(session.scalar(select(lock)))
 
@@ -130,7 +130,7 @@ def fire_by_hand(session: Session, schedule: models.Schedule) -> list[uuid.UUID]
 def forget_old_fires(session: Session) -> None:
     """Deletes fires older than a week; `last_fire_at` still keeps their due times from firing again.
 
-    Those that a clock which was ahead brought too early stay until a week after their due time.
+    Fires that came too early, by a clock that was ahead, stay until a week after their due time.
     """
     table, ago = models.ScheduleFire, func.now() - REMEMBERED
     session.execute(delete_rows(table).where(table.created_at < ago, table.fire_at < ago))
@@ -149,7 +149,7 @@ def first_due(session: Session, schedule: models.Schedule) -> datetime:
 
 
 def is_far_ahead(session: Session, schedule: models.Schedule) -> bool:
-    """Whether the next due time is later than any can be: a clock was ahead when it was computed."""
+    """Whether the next due time is later than possible: it was computed while a clock was ahead."""
     if schedule.next_at is None:
         return False
     try:
@@ -160,7 +160,7 @@ def is_far_ahead(session: Session, schedule: models.Schedule) -> bool:
 
 
 def bring_back(session: Session) -> None:
-    """Computes the next due times anew that are too far ahead; of some schedules drawn at random, as a chore."""
+    """Recomputes due times that are too far ahead, for some schedules drawn at random; a chore."""
     table = models.Schedule
     rows = session.scalars(
         select(table)
@@ -185,7 +185,7 @@ def _database_now(session: Session) -> datetime:
 
 
 def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime, at_most: float) -> int:
-    """Handles the due times up to now, `at_most` so many, and sets the next one; how many there were."""
+    """Handles up to `at_most` due times until now, and sets the next one; how many there were."""
     due, count = schedule.next_at, 0
     assert due is not None  # noqa: S101 - the row is enabled
     window = whole_second(now, CATCH_UP_S)
@@ -202,7 +202,7 @@ def _catch_up(session: Session, schedule: models.Schedule, times: DueTimes, now:
 
 
 def _pass_over(session: Session, schedule: models.Schedule, times: DueTimes, now: datetime) -> int:
-    """Skips what is due for a minute: one record, however many due times."""
+    """Skips the due times of a minute with one record, however many they are."""
     due, most = schedule.next_at, settings().fires_per_minute
     assert due is not None  # noqa: S101 - the row is enabled
     later = times.after(now + MINUTE)
@@ -228,7 +228,7 @@ def _missed(due: datetime, times: DueTimes, recent: datetime) -> str:
 def _fire(
     session: Session, schedule: models.Schedule, fire_at: datetime, *, reason: str | None = None, manual: bool = False
 ) -> list[uuid.UUID] | None:
-    """The new jobs: none where there is nothing to tune or it has fired already, None where it is skipped."""
+    """The new jobs; none if there is nothing to tune or it fired already, None if it is skipped."""
     problem_ids = problems_to_tune(session, schedule)
     obstacle = _obstacle(session, schedule, len(problem_ids), manual=manual)
     outcome = FireOutcome.SKIPPED if obstacle else FireOutcome.FIRED
@@ -243,13 +243,13 @@ def _fire(
 
 
 def _record(session: Session, schedule: models.Schedule, fire_at: datetime, **of: Any) -> bool:
-    """Records the fire; False where it is recorded already."""
+    """Records the fire; False if it was recorded before."""
     row = insert(models.ScheduleFire).values(schedule_id=schedule.id, fire_at=fire_at, **of).on_conflict_do_nothing()
     return session.scalar(row.returning(models.ScheduleFire.id)) is not None
 
 
 def _obstacle(session: Session, schedule: models.Schedule, count: int, *, manual: bool) -> str | None:
-    """Why no job may be made now."""
+    """The reason why no job may be made now."""
     table = models.TuningJob
     open_jobs, oldest = session.execute(
         select(func.count(), func.min(table.created_at)).where(table.schedule_id == schedule.id, table.state.in_(OPEN))

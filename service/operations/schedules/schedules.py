@@ -159,7 +159,7 @@ def delete_schedule(session: Session, schedule_id: int) -> None:
 
 
 def run_now(session: Session, schedule_id: int) -> list[JobAnswer]:
-    """Fires the schedule now, also when it is paused or has open jobs; the new jobs.
+    """Fires the schedule now, even if it is paused or has open jobs; the new jobs.
 
     Raises NotFoundError, NotOwnerError, CeilingError, and ConflictError where too many of its jobs are open.
     """

@@ -57,7 +57,7 @@ def nothing_found(target: ScheduleTarget) -> str:
 
 
 def _stale(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Problems with nothing but stale bests, the one verified longest ago first."""
+    """Problems whose bests are all stale, the one verified longest ago first."""
     best = models.BestConfiguration
     fresh = _fresh(session, schedule, best.problem_id).where(models.Environment.origin.is_(None))
     oldest = func.min(best.verified_at)
@@ -72,7 +72,7 @@ def _stale(session: Session, schedule: models.Schedule) -> Iterator[int]:
 
 
 def _improvable(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Problems whose best is of a study that has not tried all variants, the one verified longest ago first.
+    """Problems whose best's study has not tried all variants, the one verified longest ago first.
 
     A study of an old environment gets no more trials: it counts only where there is no newer one.
     """
@@ -93,7 +93,7 @@ def _improvable(session: Session, schedule: models.Schedule) -> Iterator[int]:
 
 
 def _demanded(session: Session, schedule: models.Schedule) -> Iterator[int]:
-    """Requested problems that are not tuned, the most requested first, without those whose launches take very long.
+    """Requested, untuned problems, the most requested first, without those whose launches take very long.
 
     Every reader can request any problem, as often as they like.
     """
@@ -133,7 +133,7 @@ def _fresh(session: Session, schedule: models.Schedule, column: Any) -> Any:
 
 
 def _is_free(schedule: models.Schedule, problem_id: Any = models.Problem.id) -> list[ColumnElement[bool]]:
-    """No job for the problem is open on the device model."""
+    """Conditions for a problem that has no open job on the device model."""
     job = aliased(models.TuningJob)
     there = select(job.id).where(
         job.problem_id == problem_id, job.device_model_id == schedule.device_model_id, job.state.in_(OPEN)

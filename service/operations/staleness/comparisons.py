@@ -63,12 +63,12 @@ class TimeInterval:
 
     @property
     def noise(self) -> float:
-        """The larger half of the interval, as a part of the time."""
+        """The larger half of the interval, relative to the time."""
         return max(self.high_ms - self.time_ms, self.time_ms - self.low_ms, 0.0) / self.time_ms
 
 
 def compare(before: TimeInterval, after: TimeInterval) -> tuple[Verdict, float, float]:
-    """Verdict, ratio and threshold: both intervals, and the drift that each run may have, added as independent."""
+    """Verdict, ratio and threshold; the threshold adds both intervals and each run's possible drift as independent."""
     ratio = after.time_ms / before.time_ms
     threshold = math.sqrt(before.noise**2 + after.noise**2 + 2 * DRIFT**2)
     if abs(math.log(ratio)) <= math.log1p(threshold):

@@ -15,10 +15,10 @@ from tilewright.service.store import models
 
 @dataclass(frozen=True)
 class Earlier:
-    """What each row of `best_configurations` joined with `environments` is compared with: join `row` on true.
+    """The best before each row of `best_configurations` joined with `environments`: join `row` on true.
 
-    `slowdown`: its time over that of the best before it, null for the first. `is_regressed`: that is beyond the noise
-    of both, as `comparisons.compare` decides, and no note acknowledges it. Retracted bests were wrong: nothing is
+    `slowdown`: the row's time over that of the best before it, null for the first. `is_regressed`: that is beyond the
+    noise of both, as `comparisons.compare` decides, and no note acknowledges it. Retracted bests were wrong: nothing is
     compared with them.
     """
 
@@ -28,7 +28,7 @@ class Earlier:
 
 
 def earlier_best() -> Earlier:
-    """The best before each. It is looked up by an index, row by row: the cost does not depend on statistics."""
+    """The best before each best. An index finds it, row by row: the cost does not depend on statistics."""
     best, environment = models.BestConfiguration, models.Environment
     then, there = aliased(best), aliased(environment)
     row = (
@@ -58,7 +58,7 @@ def _noise(best: type[models.BestConfiguration]) -> ColumnElement[Any]:
 
 
 def slowdowns(session: Session, problem_ids: Collection[int]) -> dict[int, float]:
-    """How much slower than the best before it, by the id of each best of these problems that regressed."""
+    """By id of each regressed best of these problems, its time over that of the best before it."""
     best, earlier = models.BestConfiguration, earlier_best()
     rows = (
         select(best.id, earlier.slowdown.label("slowdown"))

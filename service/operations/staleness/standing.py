@@ -68,7 +68,7 @@ class Standing:
 
     @property
     def improvable(self) -> bool:
-        """Whether there is a variant to try."""
+        """Whether some variant is still to be tried."""
         return bool(self.unseen_variants)
 
 
@@ -84,7 +84,7 @@ class StandingFacts:
     def of(
         cls, moved: Sequence[bool | None], tried: Iterable[str] | None, space_by_source: Mapping[str, int] | None
     ) -> StandingFacts:
-        """From the columns of `with_standing`."""
+        """The facts in the columns of `with_standing`."""
         reasons = tuple(reason for reason, holds in zip(_MOVED, moved, strict=True) if holds)
         return cls(reasons, frozenset(tried or ()), space_by_source or {})
 
@@ -105,12 +105,12 @@ class StandingFacts:
 
 
 def source_key(variant: str, source_hash: str) -> str:
-    """A variant's name with its source hash, as the database writes it: two variants may share a source."""
+    """A variant's name with its source hash, in the database's form: two variants may share a source."""
     return f"{variant}:{source_hash}"
 
 
 def source_keys(kernel: Kernel) -> dict[str, str]:
-    """The key of every variant as it is in this process, by name."""
+    """The key of every variant in its present state in this process, by name."""
     return {name: source_key(name, source_hash) for name, source_hash in kernel.source_hashes.items()}
 
 
@@ -122,7 +122,7 @@ _winner = aliased(models.Trial)
 def _differs(
     now: ColumnElement[str] | InstrumentedAttribute[str], then: InstrumentedAttribute[str]
 ) -> ColumnElement[bool]:
-    """False, not NULL, where no device says what there is now."""
+    """Whether two columns differ; false, not NULL, where no device tells its present state."""
     return func.coalesce(now != then, false())
 
 
@@ -166,7 +166,7 @@ def with_standing(query: Any) -> Any:
 
 
 def _with_environment_now(query: Select[Row]) -> Select[Row]:
-    """Joins the winner's trial, and what the model's devices report: the newest of all, and of the same compiler."""
+    """Joins the winner's trial, and environments that the model's devices report: newest, and of its compiler."""
     best = models.BestConfiguration
     return _with_reported(query.join(_winner, _winner.id == best.trial_id), best.device_model_id)
 
@@ -206,7 +206,7 @@ def only_stale(session: Session, query: Select[Row], *, wanted: bool = True) -> 
 
 
 def with_staleness(session: Session, query: Select[Row]) -> tuple[Select[Row], ColumnElement[bool]]:
-    """The query with all joined that tells whether a best configuration is stale, and the condition that it is."""
+    """The query joined with everything that staleness depends on, and the condition for stale bests."""
     known, moved = current_sources(session), _environments_that_moved(session)
     best, variant, kernel = models.BestConfiguration, aliased(models.KernelVariant), aliased(models.Kernel)
     changed = and_(kernel.name.in_(list(catalogue().by_name)), variant.id.not_in(known))
@@ -238,7 +238,7 @@ def in_preference_of_best(is_stale: ColumnElement[bool]) -> list[Any]:
 
 
 def perhaps_improvable(session: Session, query: Any) -> Any:
-    """The query narrowed to those whose study has not tried all variants; `standings` leaves out what cannot run."""
+    """The query narrowed to bests whose study has not tried all variants; `standings` leaves out impossible ones."""
     best, trial, tried = models.BestConfiguration, aliased(models.Trial), aliased(models.Trial)
     problem, study, variant = aliased(models.Problem), aliased(models.Study), models.KernelVariant
     seen = select(tried.id).where(tried.study_id == study.id, tried.kernel_variant_id == variant.id)
@@ -258,7 +258,7 @@ def perhaps_improvable(session: Session, query: Any) -> Any:
 
 
 def current_sources(session: Session) -> list[int]:
-    """Row ids of the variants as they are in this process, of all its kernels."""
+    """Row ids of all variants in their present state in this process."""
     keys = {(kernel.name, key) for kernel in catalogue().kernels() for key in source_keys(kernel).values()}
     variant = models.KernelVariant
     rows = session.execute(

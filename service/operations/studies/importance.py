@@ -26,7 +26,7 @@ Counts = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class ParameterCounts:
-    """The values of every parameter, rising, over all trials of a variant; the counts are of those measured."""
+    """Each parameter's values, rising, over all trials of a variant; counts of the measured trials alone."""
 
     by_value: Mapping[str, Mapping[int, tuple[int, int]]]
     measured: int
@@ -36,7 +36,7 @@ class ParameterCounts:
         return {name: list(values) for name, values in self.by_value.items() if len(values) > 1}
 
     def shares(self) -> dict[str, float]:
-        """Each parameter's part of what decides about the fastest tenth, the largest first; they add to 1.
+        """Each parameter's share in deciding the fastest tenth, the largest first; they add up to 1.
 
         Empty for fewer trials than LEAST_TRIALS, and where no parameter decides anything.
         """
@@ -48,7 +48,7 @@ class ParameterCounts:
         return {n: found[n] / total for n in sorted(found, key=lambda n: -found[n])} if total > 0 else {}
 
     def uncertainty(self) -> Uncertainty | None:
-        """How much the shares would change with other trials of the same kind; None where there are no shares."""
+        """The spread of the shares over resampled trials; None where there are no shares."""
         shares = self.shares()
         if not shares:
             return None
@@ -72,7 +72,7 @@ class Uncertainty:
 
 
 def _drawn(counts: Counts, chosen: np.random.Generator) -> dict[int, tuple[int, int]]:
-    """The counts of as many trials, drawn with replacement among the fastest and among the others."""
+    """Counts resampled with replacement, as many as there are, among the fastest trials and among the others."""
     table = np.array(counts)
     tops, rest = table[:, 1], table[:, 0] - table[:, 1]
     top, other = (chosen.multinomial(part.sum(), part / max(part.sum(), 1)) for part in (tops, rest))
@@ -80,7 +80,7 @@ def _drawn(counts: Counts, chosen: np.random.Generator) -> dict[int, tuple[int, 
 
 
 def divergence(counts: Counts) -> float:
-    """How far the values of the fastest differ from those of all: Pearson's divergence of smoothed frequencies.
+    """The distance of the fastest trials' values from all: Pearson's divergence of smoothed frequencies.
 
     This is PED-ANOVA (Watanabe and others, IJCAI 2023) as `optuna.importance.PedAnovaImportanceEvaluator` computes it;
     tests compare the two. Optuna's needs each trial as an object, 11 s for 20,000, where counts are enough.
@@ -91,7 +91,7 @@ def divergence(counts: Counts) -> float:
 
 
 def _smoothed(counts: Sequence[int]) -> list[float]:
-    """The frequencies with one more observation that has every value alike; each kernel is smoothed as well."""
+    """The frequencies with one more observation spread over all values, so that no frequency is 0."""
     kernels = 1 + sum(count > 0 for count in counts)
     total, rest = sum(counts), 1 / kernels
     own = len(counts) * rest + 1

@@ -137,7 +137,7 @@ def _retracted(session: Session, study_id: int) -> frozenset[Configuration]:
 
 
 def left_studies(session: Session, job_id: uuid.UUID, study_id: int) -> list[dict[str, int]]:
-    """The other studies that the job added to before its environment changed, with how many trials each has of it."""
+    """The studies that the job added to before its environment changed, with the number of its trials in each."""
     trial = models.Trial
     rows = session.execute(
         select(trial.study_id, func.count().label("trials"))
@@ -149,7 +149,7 @@ def left_studies(session: Session, job_id: uuid.UUID, study_id: int) -> list[dic
 
 
 def why_nothing_was_right(session: Session, job_id: uuid.UUID) -> str | None:
-    """The sentence about a job none of whose trials was measured: the outcomes, and the last log; None for others."""
+    """A sentence about a job without a measured trial: its outcomes and its last log; None for other jobs."""
     trial = models.Trial
     rows = session.execute(select(trial.outcome, func.count()).where(trial.job_id == job_id).group_by(trial.outcome))
     counts = {outcome.value: count for outcome, count in rows}
@@ -196,7 +196,7 @@ def ranking_samples(row: models.Trial) -> list[float]:
 
 
 def ranking_interval(row: models.Trial) -> Interval:
-    """95 % of the time that ranks, in ms, the same before and after pruning; the row must have been measured."""
+    """The 95 % interval of the ranking time, in ms, the same after pruning; the row must have been measured."""
     if row.ci_low_ms is not None and row.ci_high_ms is not None:
         return Interval(row.ci_low_ms, row.ci_high_ms)
     return median_interval(ranking_samples(row))

@@ -15,7 +15,7 @@ from tilewright.service.operations.studies.rows import split_configuration
 from tilewright.service.store import models
 
 TIME = "time"
-"""In a selection and on an axis: the time in ms."""
+"""The word for the time in ms, in a selection and on an axis."""
 
 NAMED_COLUMNS: Mapping[str, InstrumentedAttribute[Any]] = {
     TIME: models.Trial.time_ms,
@@ -56,7 +56,7 @@ class VariantTrials:
 
 @dataclass(frozen=True)
 class Search:
-    """A study's trials in short: the improvements, how far they reach, and each variant's part."""
+    """A study's trials in short: the improvements, the range of times, and each variant's part."""
 
     improvements: Sequence[Improvement]
     last_number: int

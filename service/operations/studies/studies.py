@@ -76,7 +76,7 @@ def studies(
 def shown_studies(
     session: Session, *, kernel: str | None, device_model: str | None, order: str, limit: int
 ) -> list[StudyAnswer]:
-    """Studies as a person reads them: in that order, one of STUDY_COLUMNS with - in front for downwards."""
+    """Studies in an order for people, one of STUDY_COLUMNS, with - for downwards."""
     study, trial, problem, environment = models.Study, models.Trial, models.Problem, models.Environment
     own = select(func.count()).select_from(trial).where(trial.study_id == study.id).correlate(study)
     fastest_ms = own.with_only_columns(func.min(trial.time_ms))
@@ -141,7 +141,7 @@ def shown_trials(
     skip: int = 0,
     where: Sequence[ColumnElement[bool]] = (),
 ) -> list[TrialAnswer]:
-    """Trials of a study or of a job as a person reads them, in that order; those without a value come last."""
+    """Trials of a study or a job in that order; those without a value come last."""
     table = models.Trial
     query = select(table).options(defer(table.warm_samples_ms), defer(table.cold_samples_ms)).where(*where)
     if study_id is not None:
@@ -177,7 +177,7 @@ def count_trials(session: Session, study_id: int, where: Sequence[ColumnElement[
 
 
 class JobTrials(Answer):
-    """A job's trials in short: how many by outcome, and each improvement as (place in the job from 1, time in ms)."""
+    """A job's trials in short: counts by outcome, and each improvement as (place in the job from 1, time in ms)."""
 
     outcomes: dict[str, int]
     improvements: list[tuple[int, float]]
@@ -189,7 +189,7 @@ class JobTrials(Answer):
 
 
 class JobStep(NamedTuple):
-    """A trial of a job that was faster than all before it: which it was, what they had taken together, its time."""
+    """A trial that was faster than all before it in its job: its place, their total time, its own time."""
 
     place: int
     spent_s: float
@@ -294,7 +294,7 @@ def _answers(session: Session, rows: Iterable[models.Study]) -> list[StudyAnswer
 
 
 def _winners(session: Session, ids: Sequence[int]) -> dict[int, tuple[int, float]]:
-    """Number and time of each study's settled winner that stands, by study."""
+    """Number and time of the valid settled winner of each study."""
     best, study = models.BestConfiguration, models.Study
     own = and_(
         best.problem_id == study.problem_id,

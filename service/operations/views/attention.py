@@ -66,7 +66,7 @@ class AttentionItem(Answer):
 
 
 class AttentionPage(Page[AttentionItem]):
-    """The list, the most worthwhile first; counts are of all of it, whichever kind is shown."""
+    """One page, the most worthwhile first; counts cover the whole list, whichever kind is shown."""
 
     total: int
     counts: dict[AttentionKind, int]
@@ -134,7 +134,7 @@ def weight(pair: Pair) -> float:
 
 
 def requested(session: Session, chosen: AttentionFilter) -> list[DemandAnswer]:
-    """The requested problems that are looked at; none of a stand-in for a GPU, and no families."""
+    """The requested problems to consider, without those for a stand-in of a GPU and families."""
     model = models.DeviceModel
     stand_ins = set(session.scalars(select(model.slug).where(model.kind == STAND_IN)))
     rows = demand(session, kernel=chosen.kernel, device_model=chosen.device_model, limit=MOST_REQUESTED).items
@@ -196,7 +196,7 @@ def _requested(row: AnsweredDemand, gains: Mapping[str, float]) -> Pair | None:
 
 
 def _saved(ratio: float | None) -> float | None:
-    """The share of the time that is saved by being so many times as fast."""
+    """The share of time that is saved by being so many times as fast."""
     return None if ratio is None else max(1 - 1 / ratio, 0.0)
 
 

@@ -47,7 +47,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """The pairs that are listed, and how many there are of each kind and in all; of improvable ones at most so many."""
+    """The listed pairs, and the number of each kind and in all; only so many improvable ones are listed."""
 
     items: list[Pair]
     total: int
@@ -62,7 +62,7 @@ def known_pairs(
     kind: AttentionKind | None = None,
     least_slowdown: float = 0.0,
 ) -> KnownPairs:
-    """Every result and failed job with a reason to look at it; those with a reason of that kind come first."""
+    """Every result and failed job with a reason for attention; those with a reason of that kind come first."""
     rows = session.execute(_query(session, kernel, device_model, kind, least_slowdown)).all()
     standing_by_id = standings(session, [row.best_id for row in rows if row.best_id is not None])
     pairs, vain = [], 0

@@ -33,7 +33,7 @@ class CellStatus(StrEnum):
 
 
 def known_cells(session: Session, problems: Sequence[ColumnElement[bool]], device_model_id: int | None = None) -> CTE:
-    """A row for each such pair; `problems`: conditions on joined `problems`. With a device model, its pairs alone.
+    """A row for each known pair; `problems`: conditions on joined `problems`. With a device model, only its pairs.
 
     Columns: problem_id, device_model_id, best_id (null: failed), ratio (library over ours), gain (default over ours),
     verdict, is_stale, is_regressed, slowdown (over the best before it), at (when it was verified, or when the job was
@@ -47,7 +47,7 @@ def known_cells(session: Session, problems: Sequence[ColumnElement[bool]], devic
 
 
 def has_status(cells: CTE, status: CellStatus) -> ColumnElement[bool]:
-    """Whether a cell is so."""
+    """Whether a cell has the status."""
     match status:
         case CellStatus.FAILED:
             return cells.c.best_id.is_(None)

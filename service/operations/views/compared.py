@@ -100,7 +100,7 @@ def compared(session: Session, kernel: str, a: Side, b: Side, *, limit: int = 10
 
 
 def _check_environment(session: Session, field: str, side: Side) -> None:
-    """In an environment of another device model every problem would count as missing."""
+    """Refuses an environment without results of the side's device model, where every problem would count as missing."""
     if side.environment_id is None:
         return
     study, model = models.Study, models.DeviceModel
@@ -172,7 +172,7 @@ def _side(session: Session, kernel: str, side: Side, name: str) -> Subquery:
 
 
 def _standing(at: datetime | None) -> list[ColumnElement[bool]]:
-    """Conditions on best configurations: those that stand now, or that had been settled at that time."""
+    """Conditions for bests that are valid now, or that were at that time."""
     best = models.BestConfiguration
     if at is None:
         return [is_current()]

@@ -28,7 +28,7 @@ from tilewright.service.operations.views.matrix_rows import ProblemRow, problem_
 from tilewright.service.store import models
 
 FAMILIES = ("batches and views", "Llama-3-8B", "ResNet-50", "square", "odd sizes", "few rows", "other")
-"""In order of precedence: the first that fits is a shape's family."""
+"""Families of shapes in order of precedence: the first that fits counts."""
 
 FEW_ROWS = 64
 ODD = 4
@@ -113,7 +113,7 @@ class MatrixFilter:
 
 
 class MatrixPage(Page[ProblemRow]):
-    """One page of problems, how many there are in all, and what their cells amount to."""
+    """One page of problems, the number of all, and sums over their cells."""
 
     total: int
     models: list[ModelSummary] = Field(
@@ -202,7 +202,7 @@ def _is_of(pairs: CTE, slug: str) -> ColumnElement[bool]:
 def _ranked(
     pairs: CTE, conditions: Sequence[ColumnElement[bool]], axes: Sequence[str], ranking: Ranking, only: str | None
 ) -> CTE:
-    """The problems of these cells, each with its `key`: the smallest comes first; `only`: cells of that model count."""
+    """The problems of these cells with a sort `key`, smallest first; `only`: just that model's cells count."""
     problem = models.Problem
     counted = true() if only is None else _is_of(pairs, only)
     query: Select[tuple[object, ...]] = select(pairs.c.problem_id).where(*conditions).group_by(pairs.c.problem_id)

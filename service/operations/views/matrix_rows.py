@@ -69,7 +69,7 @@ class ProblemRow(Answer):
 
 
 class DeclaredKernel:
-    """A kernel as it is now, to be a key: other sources make it another."""
+    """A kernel in its present state, as a key: with other sources it is another."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.keys = kernel, source_keys(kernel)
@@ -95,7 +95,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Known:
-    """The best of a pair that `best` prefers, and in how many environments there is one."""
+    """The preferred best of a pair, and the number of environments with a best."""
 
     result: ResultAnswer
     is_usable: bool

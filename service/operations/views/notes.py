@@ -1,4 +1,4 @@
-"""What people write down: notes on studies, which may acknowledge a slower best, and saved views of the dashboard."""
+"""Notes on studies, which may acknowledge a slower best, and saved views of the dashboard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.service.operations.studies import studies
 from tilewright.service.store import models
 
 MOST_NOTES = 100
-"""Of a study: its page shows all of them."""
+"""The most notes on a study: its page shows all of them."""
 
 
 class NoteAnswer(Answer):

@@ -1,4 +1,4 @@
-"""How the results of each device model stand, for the metrics: counted at most once a minute."""
+"""Counts of each device model's results by state, for the metrics, at most once a minute."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ MOST_JOBS, MOST_STUDIES = 10, 20
 
 @dataclass(frozen=True)
 class NamedProblem:
-    """A problem as an address names it."""
+    """The problem that an address names."""
 
     kernel: str
     shape: str
@@ -83,7 +83,7 @@ def known_problem(session: Session, named: NamedProblem, memory: BestMemory | No
 
 
 def _found(session: Session, named: NamedProblem) -> tuple[ProblemAnswer, str, int | None]:
-    """The problem, its hash and the id of its row, where it has one; a stored one need not be admitted any more."""
+    """The problem, its hash, and the id of its row, if stored; a stored one may no longer be admitted."""
     row, refusal = models.Problem, None
     try:
         kernel = kernel_named(named.kernel)

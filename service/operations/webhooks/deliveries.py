@@ -34,7 +34,7 @@ GONE = 410
 
 @dataclass(frozen=True)
 class ClaimedMessage:
-    """One attempt, which only this process makes."""
+    """An attempt to deliver a message, which no other process makes."""
 
     id: uuid.UUID
     webhook_id: int
@@ -58,7 +58,7 @@ class DeliveryAttempt:
 
     @property
     def reason(self) -> str | None:
-        """Why it was not delivered."""
+        """The reason why it was not delivered."""
         if self.is_delivered:
             return None
         return (self.error or f"The receiver answered with status {self.status_code}.")[:ERROR_LENGTH]

@@ -29,7 +29,7 @@ MAX_WEBHOOKS = 50
 
 SECRET_BYTES = 32
 MARK = "whsec_"
-"""How secrets begin by the Standard Webhooks specification, whose libraries check our signatures."""
+"""The prefix of secrets by the Standard Webhooks specification, whose libraries check our signatures."""
 
 
 ORDERS: Mapping[str, bool] = {"job": True, "state": False, "answer": False, "attempts": True, "next": True}

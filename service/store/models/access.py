@@ -64,7 +64,7 @@ class BrowserSession(Base):
 
 
 class AuditEntry(Base):
-    """One change: by which caller and request, in which tables. Written in the transaction of the change itself."""
+    """One change, with its caller, request and tables. It is written in the change's own transaction."""
 
     __tablename__ = "audit_entries"
     __table_args__ = (Index(None, "at"),)

@@ -1,4 +1,4 @@
-"""What Helion's own search has found, kept for Helion."""
+"""Results of Helion's own search, kept for Helion."""
 
 from __future__ import annotations
 

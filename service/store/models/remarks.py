@@ -1,4 +1,4 @@
-"""What clients and people say of results: claims with what a worker found, notes, and saved views of the dashboard."""
+"""Remarks on results: claims with a worker's finding, notes, and saved views of the dashboard."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Trial(Base):
 
 
 class TrialRetry(Base):
-    """A trial that counts as not made, because somebody wants its configuration tried again."""
+    """A trial that counts as not made, because its configuration is to be tried again."""
 
     __tablename__ = "trial_retries"
 

@@ -154,7 +154,7 @@ class Comparison(Base):
 
 
 class Demand(Base):
-    """A problem that callers requested on a device model while exactly it was not tuned, and how often.
+    """A problem that callers requested on a device model while it was not tuned itself, and how often.
 
     The problem is spelled out: it gets a row in `problems` when it is tuned, not when a caller without a key asks.
     """
@@ -201,5 +201,5 @@ class Predictor(Base):
     series: Mapped[str]
     arrays: Mapped[bytes]
     predictions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
-    """By problem hash, what was predicted from it."""
+    """Predictions made from it, by problem hash."""
     fitted_at: Mapped[datetime] = mapped_column(server_default=func.now())

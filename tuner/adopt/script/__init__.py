@@ -1,4 +1,4 @@
-"""What runs in the script's own process, under whatever Python has the script's packages: it needs NumPy alone.
+"""The code in the script's own process, under the Python with the script's packages: it needs NumPy alone.
 
 Nothing here may import the rest of Tilewright, which that Python need not have.
 """

@@ -1,4 +1,4 @@
-"""What an array holds, in the words of a declaration: how to draw the like, or a file of the very contents."""
+"""An array's contents as a declaration states them: a recipe to draw similar ones, or a file with the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ContentsTooLargeError(Exception):
 
 
 def described(array: Any, *, as_they_are: bool, file: Path, limit_bytes: int) -> dict[str, Any]:
-    """How to make such contents: `full`, `normal` or `uniform` with its numbers; else a `file`, which is written.
+    """A recipe for such contents: `full`, `normal` or `uniform` with its numbers; else a `file`, which is written.
 
     With `as_they_are` the very contents: `full`, `seeded` where they can be drawn again, else a file.
     """
@@ -68,7 +68,7 @@ def distribution(sample: Any) -> dict[str, Any] | None:
 
 
 def _rounded(value: float, scale: float, noise: float) -> float:
-    """To two digits of the scale; a multiple of the scale where nothing but noise is between."""
+    """The value rounded to two digits of the scale, or to a whole number of scales where only noise is between."""
     whole = round(value / scale)
     if abs(value / scale - whole) < noise and abs(whole) < 2 and abs(scale - 1) < noise:
         return float(whole)

@@ -23,7 +23,7 @@ _DRAWN: list[tuple[str, int, int]] = []  # method, elements, and the seed of eac
 
 
 def install() -> None:
-    """Has numpy.random draw large arrays so, whatever seed the script has set."""
+    """Makes numpy.random draw large arrays in a way that can be drawn again, whatever seed the script has set."""
     for name in METHODS:
         setattr(np.random, name, _seeded(name, getattr(np.random, name)))
 
@@ -41,7 +41,7 @@ def _seeded(name: str, real: Any) -> Any:
 
 
 def drawn_again(array: Any) -> dict[str, Any] | None:
-    """How to draw exactly these contents again, in this order and dtype; None where they are something else."""
+    """A recipe that draws exactly these contents again, in this order and dtype; None where they are something else."""
     flat = array.reshape(-1)
     for method, elements, seed in _DRAWN:
         state = np.random.RandomState(seed)

@@ -28,7 +28,7 @@ class UnclearError(Exception):
 
 
 class Functions:
-    """The definitions that a declaration needs, by name and in order; `notes` say what was enumerated."""
+    """The definitions that a declaration needs, by name and in order; `notes` say what was written as a table."""
 
     def __init__(self, parameters: Mapping[str, Sequence[Any]]) -> None:
         self.parameters = {name: list(values) for name, values in parameters.items()}
@@ -116,7 +116,7 @@ class Functions:
         self.definitions[name] = text
 
     def _table(self, function: Callable[..., Any], name: str, why: str, *, by_name: list[str] | None) -> str:
-        """An expression that looks up what the function returns for what it reads of a configuration."""
+        """An expression that looks the function's result up in a table, by what it reads of a configuration."""
         reads = {} if by_name is None else dict.fromkeys(by_name)
         table: dict[tuple[Any, ...], Any] = {}
         done = -1
@@ -160,7 +160,7 @@ class _Parameters(ast.NodeTransformer):
         self._parameters = parameters
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """The parameter's value."""
+        """The parameter's value in the place of its name; other names stay."""
         if node.id not in self._parameters:
             return node
         return ast.parse(value(node.id, self._parameters), mode="eval").body
@@ -172,7 +172,7 @@ def value(name: str, parameters: Mapping[str, Sequence[Any]]) -> str:
 
 
 def is_plain(name: str, values: Sequence[Any]) -> bool:
-    """Whether it can be a parameter of Tilewright's as it is: whole numbers, and a name that Tilewright admits."""
+    """Whether Tilewright can take the parameter as it is: its values are whole numbers, and its name is admitted."""
     admitted = len(name) > 1 and name not in {"get", "items", "keys", "values", "variant"}
     return admitted and all(isinstance(one, int | np.integer) for one in values)
 
@@ -247,7 +247,7 @@ def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _used_by(function: types.FunctionType) -> dict[str, Any]:
-    """What the function takes from around it, by name."""
+    """The values that the function uses from its surroundings, by name; raises UnclearError for one without a value."""
     used = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

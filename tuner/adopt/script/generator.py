@@ -29,7 +29,7 @@ class NeedsNumberError(Exception):
 
 
 class Symbol:
-    """A parameter that is written by its name; sums and products of it are written as such."""
+    """A parameter that is written by its name, also in sums and products."""
 
     def __init__(self, name: str, text: str | None = None) -> None:
         self._name, self._text = name, text or name
@@ -108,7 +108,7 @@ def _cases(
 def _differ(
     make: Callable[[Mapping[str, Any]], str], parameters: Mapping[str, Sequence[Any]], cases: Sequence[dict[str, Any]]
 ) -> bool:
-    """Whether a case's text is not what the function makes of a configuration's numbers."""
+    """Whether a case's text differs from what the function makes of a configuration's numbers."""
     generator = random.Random(0)
     for _ in range(TRIED):
         configuration = {name: generator.choice(list(values)) for name, values in parameters.items()}

@@ -34,14 +34,14 @@ ENVIRONMENT = {
     "iterations": 7,
     "compiler_options": [],
 }
-"""What Kernel Tuner tells of its device: scripts name files by it."""
+"""The device facts that Kernel Tuner would give: scripts name files by them."""
 
 
 _TEST = re.compile(r"^def test_\w*\(", re.MULTILINE)
 
 
 class Result(dict[str, Any]):
-    """A configuration with made-up measurements: any that is asked for is 1."""
+    """A configuration with made-up measurements: each one that is asked for is 1."""
 
     def __missing__(self, name: str) -> float:
         return 1.0
@@ -60,7 +60,7 @@ class Interception:
         return not self._count
 
     def tune_kernel(self, *given: Any, **options: Any) -> tuple[list[Result], dict[str, Any]]:
-        """One result, of made-up measurements, and of a device that is made up too."""
+        """One result with made-up measurements, and the facts of a made-up device."""
         options |= dict(zip(POSITIONAL["tune_kernel"], given, strict=False))
         self._record("tune_kernel", options)
         tuned = {name: list(values) for name, values in (options.get("tune_params") or {}).items()}
@@ -125,7 +125,7 @@ def main(folder: str, limit_bytes: str, script: str, *arguments: str) -> None:
 
 
 def _run_tests(script: Path) -> None:
-    """A file of tests calls nothing by itself; what its tests assert of made-up results is no matter."""
+    """Lets a file of tests call its own tests; assertions about made-up results do not matter."""
     if importlib.util.find_spec("pytest") is not None:
         importlib.import_module("pytest").main([str(script), "-q", "-p", "no:cacheprovider", "-p", "no:randomly"])
 
@@ -138,7 +138,7 @@ def _failure(error: BaseException, script: Path) -> dict[str, Any]:
 
 
 def _divert_writing(folder: Path, *, except_in: Path) -> None:
-    """Files that the script opens for writing are others: results made up here must not replace measured ones."""
+    """Sends files that the script writes elsewhere: made-up results must not replace measured ones."""
     real, diverted = builtins.open, dict[str, Path]()
 
     def opened(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:

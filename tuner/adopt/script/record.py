@@ -42,7 +42,7 @@ IGNORED = {
 
 
 class Call:
-    """A call with its options; `record` is what is handed on. `is_run` where nothing is tuned."""
+    """A call with its options; `record` is handed on. `is_run`: nothing is tuned, the kernel is only run."""
 
     def __init__(self, function: str, options: dict[str, Any], limit_bytes: int) -> None:
         self.options, self._limit_bytes = options, limit_bytes
@@ -164,7 +164,7 @@ class Call:
         }
 
     def _grid(self) -> list[dict[str, Any]]:
-        """For each axis the `size`, a number or an expression, and the `divisors`, expressions."""
+        """The grid along each axis: its `size`, a number or an expression, and its `divisors`, expressions."""
         sizes = self.options["problem_size"]
         if callable(sizes):
             called = self.functions.called(sizes, "problem_size", "problem_size")
@@ -227,7 +227,7 @@ class Call:
         return {"kind": "tensor", "dtype": array.dtype.name, "shape": list(array.shape), "contents": contents}
 
     def _textures(self, folder: Path, number: int | str) -> dict[str, Any]:
-        """What each texture reference reads, and how, as PyCUDA sets it by default."""
+        """The array and modes of each texture reference, PyCUDA's where the script sets none; raises UnclearError."""
         found = {}
         for place, (name, given) in enumerate((self.options.get("texmem_args") or {}).items(), len(self._arguments)):
             how = given if isinstance(given, dict) else {"array": given}
@@ -244,7 +244,7 @@ class Call:
         return found
 
     def _initialisers(self) -> dict[int, str]:
-        """Each argument that constant memory can hold, as C has its contents."""
+        """Each argument that can fill constant memory, with its contents as C initialisers."""
         found = {}
         for place, one in enumerate(self._arguments):
             with contextlib.suppress(UnclearError):
@@ -287,7 +287,7 @@ class Call:
         }
 
     def _run_of(self, answer: Any, folder: Path, number: int | str) -> dict[str, Any] | None:
-        """The call of `run_kernel` that the answer is from, on the very arrays; `places`: which argument is which."""
+        """The call of `run_kernel` on the very arrays that are the answer; `places`: which argument is which."""
         origins = {place: one.origin for place, one in enumerate(answer) if isinstance(one, FromKernel)}
         known = [one for one in origins.values() if one is not None]
         if len(known) < len(origins) or len({id(options) for options, _ in known}) != 1:
@@ -328,7 +328,7 @@ class Call:
 
 
 def _with_sources(text: str, folder: Path) -> str:
-    """The text with the other sources that it includes in their places."""
+    """The text with the script's other sources in place of their includes."""
 
     def included(found: re.Match[str]) -> str:
         path = folder / found[1]
@@ -344,7 +344,7 @@ class FromKernel(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, array: Any, options: dict[str, Any], place: int) -> FromKernel:
-        """The recorded argument."""
+        """The array that `run_kernel` would have computed, at this place of the call with these options."""
         made = np.array(array).view(cls)
         made.origin = options, place
         return made

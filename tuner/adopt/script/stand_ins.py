@@ -1,7 +1,7 @@
 """Modules in place of `kernel_tuner`, and of `cupy` and `pycuda` where there is no GPU.
 
-They have every name that is asked of them. What computes nothing here accepts anything and returns something as vague;
-arrays of CuPy are NumPy's.
+They have every name that is asked of them. Stand-ins accept anything and return further stand-ins; arrays of CuPy are
+NumPy's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Anything(float):
         pass
 
     def __call__(self, *_args: object, **_options: object) -> Any:
-        """As vague as it is."""
+        """A stand-in for the result, of which nothing is known either."""
         return Anything()
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +46,7 @@ class Anything(float):
 
 
 class Tunable(Anything):
-    """An argument of Kernel Tuner's that is another one for each configuration."""
+    """An argument of Kernel Tuner's that changes with the configuration."""
 
 
 class TunablePrecision(Tunable):
@@ -108,7 +108,7 @@ class StandInModule(ModuleType):
         return importlib.import_module(f"{self.__name__}.{name}")
 
     def __call__(self, *_args: object, **_options: object) -> Any:
-        """As vague as it is."""
+        """A stand-in for the result, of which nothing is known either."""
         return Anything()
 
 
@@ -120,12 +120,12 @@ class StandIns(MetaPathFinder, Loader):
         self.imported: list[str] = []
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """A stand-in's, or None where the module is another."""
+        """The spec of a stand-in; None for other modules."""
         del path, target
         return ModuleSpec(fullname, self) if fullname.partition(".")[0] in self._packages else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The stand-in."""
+        """A stand-in for the module of that name."""
         package, _, inside = spec.name.partition(".")
         if not inside:
             self.imported.append(package)
@@ -135,11 +135,11 @@ class StandIns(MetaPathFinder, Loader):
         return StandInModule(spec.name, like, self._names if package == "kernel_tuner" else None)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: a stand-in is made whole."""
+        """Does nothing: a stand-in is complete when it is made."""
 
 
 def install(names: dict[str, Callable[..., Any]]) -> StandIns:
-    """The finder that is asked first from now on; `names` are what Kernel Tuner's modules hold."""
+    """The finder of stand-ins, which is asked first from now on; `names` are what Kernel Tuner's modules hold."""
     has_gpu = os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")  # noqa: PTH110 - one call each
     packages = ["kernel_tuner"]
     for users in (("cupy", "cupyx"), ("pycuda",)):

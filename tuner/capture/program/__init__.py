@@ -1,4 +1,4 @@
-"""What runs in the captured program's own process, under whatever Python it has: it needs NumPy alone.
+"""The code in the captured program's own process, under that program's Python: it needs NumPy alone.
 
 Nothing here may import the rest of Tilewright, which that Python need not have.
 """

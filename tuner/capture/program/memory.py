@@ -11,7 +11,7 @@ import numpy as np
 
 @lru_cache(maxsize=1024)
 def seen(dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> dict[str, Any]:
-    """The description of a tensor: `dtype`, and `shape` in the order of memory; `strided` where its memory has gaps.
+    """The description of a tensor: `dtype`, `shape` in memory order, and `strided` where its memory has gaps.
 
     Complex numbers and vectors are one axis more, truth values are bytes; what has no such meaning is raw bytes.
     """
@@ -30,12 +30,12 @@ def seen(dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> dict[s
 
 
 def by_stride(strides: tuple[int, ...]) -> list[int]:
-    """The axes of an array, those of the largest steps first."""
+    """The axes of an array, the largest stride first."""
     return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 
 
 def is_row_major(item_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements lie one behind another, those of the last axis first."""
+    """Whether the elements lie in order without gaps, the last axis fastest."""
     expected = item_bytes
     for size, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9 has no strict
         if size > 1 and stride != expected:
@@ -61,5 +61,5 @@ def plain(dtype: Any) -> tuple[str, int]:
 
 
 def as_bytes(array: Any, strides: tuple[int, ...]) -> Any:
-    """The array's numbers as they lie in the memory of an array with these strides, as bytes; a copy."""
+    """The array's numbers as bytes, as they lie in the memory of an array with these strides; a copy."""
     return np.frombuffer(array.transpose(by_stride(strides)).tobytes(), np.uint8)

@@ -30,7 +30,7 @@ Geometry = tuple[Any, Any, int]
 
 
 class Library(Protocol):
-    """What the recorder needs of the library that launches."""
+    """The recorder's view of the library that launches."""
 
     name: str
     errors: tuple[type[Exception], ...]
@@ -48,10 +48,10 @@ class Library(Protocol):
         """Waits for the GPU."""
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """What it is: its `kind`, tensor, scalar or else; its `dtype`, `shape` or `value`."""
+        """The argument's description: its `kind` (tensor, scalar or else), its `dtype`, its `shape` or `value`."""
 
     def contents(self, argument: Any) -> Any:
-        """A copy of what it points to, as NumPy's array; None where it is no array."""
+        """A copy of the contents that it points to, as NumPy's array; None where it is no array."""
 
     def constant(self, owner: Any, symbol: str) -> Any:
         """The bytes of a symbol of the function's module; None where they cannot be read."""
@@ -82,11 +82,11 @@ class Launches:
 
     @property
     def calls(self) -> int:
-        """How many there were."""
+        """The number of launches."""
         return self._calls + self._planned - self.left
 
     def look(self, jitter: float) -> int:
-        """How many launches this one stands for; plans the next look.
+        """The number of launches that this one stands for; plans the next look.
 
         `jitter`: from 0 to 1, so that looks do not fall in step with a rhythm of the program's.
         """
@@ -119,7 +119,7 @@ class Function(dict[Any, Launches]):
 
 @dataclass
 class Contents:
-    """What is kept, in a folder: of arrays `limit_bytes` in all, nothing where it is None.
+    """The folder of kept arrays, at most `limit_bytes` in all; with None no array is kept.
 
     `when_it_ends` writes the rest at the program's end; `refusal` says why no arrays are kept.
     """
@@ -160,7 +160,7 @@ class Contents:
 
 @dataclass
 class Recorder:
-    """What one library launches. `is_child`: in a fork, of which nothing can be kept."""
+    """The record of one library's launches. `is_child`: this process is a fork, of which nothing can be kept."""
 
     library: Library
     contents: Contents
@@ -170,7 +170,7 @@ class Recorder:
     _random: random.Random = field(default_factory=random.Random)  # the program's own numbers stay as they were
 
     def function(self, name: str, **facts: Any) -> Function:
-        """That of the same name and facts (source, options), if the program has had it before."""
+        """The function of the same name and facts (source, options), if the program had it before; else a new one."""
         key = (name, *facts.values())
         if key not in self.functions:
             self.functions[key] = Function(name, facts)
@@ -187,7 +187,7 @@ class Recorder:
         owner: Any = None,
         describe: Callable[[], Mapping[str, Any]] = dict,
     ) -> Any:
-        """What the launch returns. It is called with two events to record, or with None twice.
+        """The launch's result. `launch` is called with two events to record, or with None twice.
 
         `describe`: what else is to be known of such launches, called once for each kind.
         """
@@ -226,7 +226,7 @@ class Recorder:
         return launches.rows[key]
 
     def _before(self, function: Function, row: Row, arguments: Sequence[Any], owner: Any) -> list[Any] | None:
-        """The arrays' contents, where they are to be kept; room for them changed is kept free."""
+        """The arrays' contents before the launch, if they are to be kept; room for them after it is reserved."""
         if self.contents.limit_bytes is None or row.has_contents:
             return None
         row.has_contents = True
@@ -251,7 +251,7 @@ class Recorder:
 
     @property
     def is_short_of_times(self) -> bool:
-        """Whether launches wait of which no time is known yet."""
+        """Whether launches of unknown time are waiting."""
         return any(row.timed == 0 for row, *_ in self._pending)
 
     def settle(self, *, wait: bool = False) -> None:
@@ -267,7 +267,7 @@ class Recorder:
             self._pending.clear()
 
     def enter_child(self) -> None:
-        """In a fork: the next launch of any function comes here."""
+        """Notes that this process is a fork: the next launch of any function comes here."""
         self.is_child = True
         for function in self.functions.values():
             for launches in function.all:

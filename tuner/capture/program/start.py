@@ -17,7 +17,7 @@ _drivers: list[with_pycuda.Driver] = []
 
 
 def watch(module: ModuleType, instructions: str, process: int) -> None:
-    """Watches the module, which was just imported. `process`: the one that Python was started in."""
+    """Watches the module, which was just imported. `process`: the id of the process that Python was started in."""
     name = module.__name__
     if name == "triton":
         recorder = _recorder(with_triton.Triton(), instructions)

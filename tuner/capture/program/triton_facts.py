@@ -1,4 +1,4 @@
-"""What is to be known of a Triton function and its launches, beside its source."""
+"""Facts about a Triton function and its launches, beside its source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 2, 4)
 
 
 class Frame:
-    """A call of the program's on its way through the decorators: the tuner, the heuristics and what the call gives."""
+    """A call of the program's on its way through the decorators: its tuner, its heuristics and its arguments."""
 
     def __init__(self, given: Sequence[str]) -> None:
         self.given = set(given)
@@ -35,7 +35,7 @@ def bound_arguments(this: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def grid_sizes(grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Along x, y and z; the grid may be a function of the arguments."""
+    """The grid along x, y and z; it may be a function of the arguments."""
     sizes = grid(dict(bound)) if callable(grid) else grid
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
     x, y, z = [*map(int, sizes), 1, 1][:3]
@@ -43,7 +43,7 @@ def grid_sizes(grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def function_facts(this: Any, frame: Frame | None) -> dict[str, Any]:
-    """What is known of the function before it is launched."""
+    """The facts about the function that are known before it is launched."""
     tuner = frame.tuner if frame else None
     heuristics = frame.heuristics if frame else {}
     constexprs = [name for name in this.arg_names if _is_constexpr(this.fn, name)]
@@ -86,7 +86,7 @@ def word(value: Any) -> Any:
 def grid_samples(
     grid: Any, bound: Mapping[str, Any], facts: Mapping[str, Any], options: Mapping[str, int]
 ) -> list[Any]:
-    """The sizes of the grid by values of constexprs: what its function says for others than those of the launch."""
+    """The grid's sizes for several values of constexprs, as its function tells them, beside those of the launch."""
     base = {name: bound[name] for name in facts["constexprs"] if isinstance(bound.get(name), int)}
     samples = []
     for values in _tried(base, facts) if callable(grid) else [base]:
@@ -99,7 +99,7 @@ def grid_samples(
 
 
 def _tried(base: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of the launch, those of the tuner's configurations, and what is near to them, one value at a time."""
+    """Constexprs to sample the grid with: the launch's, some with one value changed, the tuner's configurations."""
     configs = facts.get("configs") or []
     names = {name for one in configs for name in one["values"]} or set(base)
     whole = [{**base, **{n: v for n, v in one["values"].items() if isinstance(v, int)}} for one in configs]

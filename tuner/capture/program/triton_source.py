@@ -132,7 +132,7 @@ def _definition(plain: Any) -> tuple[ast.FunctionDef, str]:
 
 
 def _free_names(node: ast.FunctionDef) -> list[str]:
-    """Names that the function does not define itself, in their order; those of decorators are none."""
+    """Names that the function uses without defining them, in their order; decorators do not count."""
     arguments = node.args
     parts = [*node.body, arguments, *([node.returns] if node.returns else [])]
     names = [one for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)]
@@ -142,7 +142,7 @@ def _free_names(node: ast.FunctionDef) -> list[str]:
 
 
 def _attributes(node: ast.AST, name: str) -> set[str]:
-    """What is taken of that name: `helper` of `module.helper`."""
+    """The attributes that are read of that name: `helper` for `module.helper`."""
     return {
         one.attr
         for one in ast.walk(node)
@@ -151,7 +151,7 @@ def _attributes(node: ast.AST, name: str) -> set[str]:
 
 
 def _value_of(plain: Any, name: str) -> tuple[bool, Any]:
-    """What the name is where the function was defined; false for a builtin, and for what is not there."""
+    """Whether the function's surroundings define the name, and its value; UnclearSourceError if nothing does."""
     cells = dict(zip(plain.__code__.co_freevars, plain.__closure__ or ()))  # noqa: B905 - Python 3.9 has no strict
     if name in cells:
         return True, cells[name].cell_contents
@@ -172,7 +172,7 @@ def _is_tritons(value: Any) -> bool:
 
 
 def _is_installed(module: ModuleType) -> bool:
-    """Whether a Python with Triton has it: of PyTorch a function may use a number, such as `torch.finfo`'s."""
+    """Whether a Python with Triton has the module; of PyTorch a function may use a number, as of `torch.finfo`."""
     top = module.__name__.partition(".")[0]
     if top in {"triton", "torch", "numpy"}:
         return True
@@ -182,7 +182,7 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def function_text(function: Any) -> dict[str, Any] | None:
-    """A heuristic as a lambda's or a definition's text, and the constants that it uses; None where it has more."""
+    """A heuristic as the text of its lambda or definition, with the constants that it uses; None where it has more."""
     if not isinstance(function, (FunctionType, LambdaType)):
         return None
     node = _lambda(function) if function.__name__ == "<lambda>" else _plain_definition(function)

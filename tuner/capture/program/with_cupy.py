@@ -34,7 +34,7 @@ class CuPy:
         return bool(event.done)
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Between two events."""
+        """The milliseconds between two events."""
         return float(self._cupy.cuda.get_elapsed_time(start, end))
 
     def synchronize(self) -> None:
@@ -46,7 +46,7 @@ class CuPy:
         return bool(self._cupy.cuda.get_current_stream().is_capturing())
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """By its own shape and dtype; a number as CuPy passes it."""
+        """The argument's description: an array's shape and dtype, or the number as CuPy passes it."""
         if isinstance(argument, self._cupy.ndarray):
             return seen(argument.dtype, argument.shape, argument.strides)
         dtype = PYTHON_NUMBERS.get(type(argument)) or (argument.dtype.name if _is_number(argument) else None)
@@ -91,14 +91,14 @@ def watch(cupy: ModuleType, recorder: Recorder) -> None:
 
 
 class Watcher:
-    """What the classes share; `launch` is CuPy's own."""
+    """The part that the classes of CuPy's kernels share; `launch` is CuPy's own."""
 
     def __init__(self, cupy: Any, recorder: Recorder) -> None:
         self.launch: Any = cupy.RawKernel.__call__
         self.recorder, self._library = recorder, recorder.library
 
     def look(self, launches: Any, kernel: Any, watched: Any, geometry: Any, arguments: Any) -> Any:
-        """What the launch returns, looked at; `watched`: its Function, and its RawModule or None."""
+        """The result of the launch, which is recorded; `watched`: its Function, and its RawModule or None."""
         launch, (grid, block, shared) = self.launch, geometry
         if cast("CuPy", self._library).is_capturing():
             return launch(kernel, grid, block, arguments, shared_mem=shared)
@@ -120,7 +120,7 @@ def _kernel_class(cupy: Any, watcher: Watcher) -> Any:
     launch = watcher.launch
 
     class Kernel(cupy.RawKernel):  # type: ignore[misc]
-        """CuPy's own, whose launches are counted."""
+        """CuPy's RawKernel with its launches counted."""
 
         tilewright_launches: Any
 
@@ -182,7 +182,7 @@ def _function_class(kernel_class: Any, watcher: Watcher) -> Any:
 
 def _module_class(cupy: Any, function_class: Any) -> Any:
     class Module(cupy.RawModule):  # type: ignore[misc]
-        """CuPy's own, whose functions' launches are counted."""
+        """CuPy's RawModule with its functions' launches counted."""
 
         def get_function(self, name: str) -> Any:
             """The function, under the name that it was asked for."""

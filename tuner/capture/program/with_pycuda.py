@@ -20,7 +20,7 @@ NOTHING = {"source": None, "options": (), "folders": ()}
 
 
 class PyCuda:
-    """The library as the recorder needs it; `arrays` are those of its own that live, by address."""
+    """The library as the recorder needs it; `arrays` are PyCUDA's living arrays, by address."""
 
     name = "PyCUDA"
 
@@ -38,7 +38,7 @@ class PyCuda:
         return bool(event.query())
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Between two events."""
+        """The milliseconds between two events."""
         return float(start.time_till(end))
 
     def synchronize(self) -> None:
@@ -46,7 +46,7 @@ class PyCuda:
         self._driver.Context.synchronize()
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """By the array where it is one; by its memory where it is an address; else as a number."""
+        """The argument's description: of an array, of the memory at an address, or of a number."""
         if isinstance(argument, self._driver.ArgumentHandler):
             return _described(argument.array)
         if isinstance(argument, np.ndarray):  # managed memory, a number, or the bytes of a struct
@@ -61,7 +61,7 @@ class PyCuda:
         return _described(argument) if _is_array(argument) else self._behind(argument)
 
     def _behind(self, argument: Any) -> dict[str, Any]:
-        """What an address points to; a number where it is none."""
+        """The description of the memory that an address points to; of a number where it is no address."""
         address = _address(argument)
         if address is None:
             return {"kind": type(argument).__name__}
@@ -74,7 +74,7 @@ class PyCuda:
         return {"kind": "scalar", "dtype": dtype, "value": address}
 
     def contents(self, argument: Any) -> Any:
-        """The bytes of its memory; of an array that PyCUDA copies for the launch, of the host's."""
+        """The bytes of its memory; for an array that PyCUDA copies at the launch, those on the host."""
         described = self.described(argument)
         if "bytes" not in described:
             return None
@@ -143,7 +143,7 @@ class Driver:
         driver.Context.pop = staticmethod(popped)
 
     def watch_compiler(self, compiler: Any) -> None:
-        """`pycuda.compiler`: what a SourceModule is made of."""
+        """Watches `pycuda.compiler`, to know the source of each SourceModule."""
         recorder, module = self._recorder, compiler.SourceModule
         init, get_function = module.__init__, module.get_function
 
@@ -162,7 +162,7 @@ class Driver:
         module.__init__, module.get_function = made, found
 
     def watch_arrays(self, gpuarray: Any) -> None:
-        """`pycuda.gpuarray`: whose memory an address is."""
+        """Watches `pycuda.gpuarray`, to know whose memory an address is."""
         init, library = gpuarray.GPUArray.__init__, self._recorder.library
         arrays = getattr(library, "arrays", {})
 
@@ -226,7 +226,7 @@ class Driver:
         return call
 
     def _look(self, launches: Any, function: Any, geometry: Any, arguments: Any, launch: Callable[[], Any]) -> Any:
-        """The launch, with events next to what hands it to the driver."""
+        """The result of the launch, with events right before and after it is handed to the driver."""
         if not (isinstance(geometry[0], tuple) and isinstance(geometry[1], tuple)):
             return launch()  # PyCUDA says what is wrong
         watched: Function = function.tilewright_launches
@@ -252,5 +252,5 @@ class Driver:
 
 
 def watch(module: ModuleType, recorder: Recorder) -> Driver:
-    """`pycuda.driver`, from now on."""
+    """Watches `pycuda.driver` from now on."""
     return Driver(module, recorder)

@@ -19,10 +19,10 @@ SAMPLE = 16384
 
 
 class HostEvent:
-    """A time of the host: what interpreted launches are timed by."""
+    """A moment of the host's clock, by which interpreted launches are timed."""
 
     def record(self) -> None:
-        """Takes the time."""
+        """Notes the present time."""
         self.at_s = time.perf_counter()
 
 
@@ -47,7 +47,7 @@ class Triton:
         return self.is_interpreted or bool(event.query())
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Between two events."""
+        """The milliseconds between two events."""
         return (end.at_s - start.at_s) * 1e3 if isinstance(start, HostEvent) else float(start.elapsed_time(end))
 
     def synchronize(self) -> None:
@@ -60,7 +60,7 @@ class Triton:
         return not self.is_interpreted and bool(self.torch.cuda.is_current_stream_capturing())
 
     def described(self, argument: Any) -> dict[str, Any]:
-        """An array with its strides in elements; a number with the type that Triton passes it as."""
+        """The argument's description: an array with strides in elements; a number with the type that Triton passes."""
         if isinstance(argument, self.torch.Tensor):
             return {
                 "kind": "tensor",
@@ -88,7 +88,7 @@ class Triton:
         return flat.cpu().contiguous().view(self.torch.uint8).numpy().copy()
 
     def constant(self, _owner: Any, _symbol: str) -> Any:
-        """None: Triton has no constant memory."""
+        """Always None: Triton has no constant memory."""
         return
 
     def sample(self, argument: Any) -> Any:
@@ -115,14 +115,14 @@ def _elements(tensor: Any) -> int:
 
 
 class Calls(threading.local):
-    """What this thread is in the middle of. `is_tuning`: launches are those of Triton's own search."""
+    """The call of Triton's that this thread is in. `is_tuning`: launches are those of Triton's own search."""
 
     frame: Frame | None = None
     is_tuning = False
 
 
 class Launch(NamedTuple):
-    """A launch on its way to Triton: the function, Triton's own `run`, and what that is given."""
+    """A launch on its way to Triton: the function, Triton's own `run`, and its arguments."""
 
     function: Any
     real: Any
@@ -131,7 +131,7 @@ class Launch(NamedTuple):
     kwargs: dict[str, Any]
 
     def run(self, *, warmup: bool = False) -> Any:
-        """What Triton returns."""
+        """The result of the function's launch by Triton."""
         return self.real(self.function, *self.args, grid=self.grid, warmup=warmup, **self.kwargs)
 
     @property
@@ -149,7 +149,7 @@ class Watcher:
         self._kept: list[Any] = []  # so that no other object gets the address of one
 
     def watch_decorators(self, autotuner: Any) -> None:
-        """`triton.runtime.autotuner`."""
+        """Watches the Autotuner and Heuristics of `triton.runtime.autotuner`."""
         calls, tuner, heuristics = self.calls, autotuner.Autotuner, autotuner.Heuristics
         bench, run, run_heuristics = tuner._bench, tuner.run, heuristics.run  # noqa: SLF001
 
@@ -182,7 +182,7 @@ class Watcher:
         heuristics.run = in_frame(run_heuristics, note_heuristics)
 
     def watch_functions(self, kind: Any, *, is_interpreted: bool) -> None:
-        """JITFunction, or InterpretedFunction."""
+        """Watches the launches of `kind`, which is JITFunction or InterpretedFunction."""
         real, calls = kind.run, self.calls
 
         def run(this: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -252,7 +252,7 @@ class Watcher:
 
 
 def _key(value: Any) -> Any:
-    """What two launches of one kind have in common."""
+    """The argument's key, the same in all launches of one kind."""
     if hasattr(value, "data_ptr"):
         return value.shape, value.dtype, value.stride()
     if isinstance(value, float):

@@ -59,7 +59,7 @@ def adopted_triton(capture: Capture, row: Row, run: Path, made: Path, others: Se
 
 
 class _Record:
-    """What the writer of declarations is told."""
+    """The record of one launch, for the writer of declarations."""
 
     def __init__(self, capture: Capture, row: Row, run: Path) -> None:
         self._folder, self._run, self._row, self._name = capture.folder, run, row, row["name"]
@@ -87,7 +87,7 @@ class _Record:
                 raise self._refusal(f"{name} has no elements")
 
     def record(self) -> dict[str, Any]:
-        """As for an intercepted call, with sizes, grid and constexprs as expressions; raises CaptureError."""
+        """The record as of an intercepted call, with sizes, grid and constexprs as expressions; raises CaptureError."""
         launches, configs = self._launches, self._row["triton"].get("configs") or ()
         found = [self._argument(name) for name in launches.passed]
         arguments, answer = [argument for argument, _ in found], [file for _, file in found]
@@ -154,7 +154,7 @@ class _Record:
         return [text for text in texts if text is not None]
 
     def _constants(self) -> dict[str, dict[str, str]]:
-        """What is compiled in beside parameters, as expressions."""
+        """Expressions of all that is compiled in beside parameters."""
         launches, found = self._launches, self._row["triton"]["heuristics"]
         by_name = {one.triton_name: one for one in launches.parameters}
         values = {name: "None" for name in self._row["triton"]["passed"] if name not in launches.passed}
@@ -202,7 +202,7 @@ class _Record:
         return texts
 
     def _contents(self, name: str, one: Row, dtype: str) -> tuple[dict[str, Any], str | None]:
-        """How to make what the array held, and the file of what was right in it after the launch."""
+        """A recipe for what the array held, and the file of what was right in it after the launch."""
         place = self._launches.passed[name]
         layout = Layout(tuple(one["shape"]), tuple(one["strides"]))
         file = self._run / f"argument{place}.npy"

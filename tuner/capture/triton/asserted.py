@@ -1,4 +1,4 @@
-"""What a captured Triton function demands of its constexprs: its static assertions, and which are lengths of ranges."""
+"""A captured Triton function's demands on its constexprs: static assertions, and lengths of ranges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def asserted(source: str, entry: str, texts: Mapping[str, str]) -> list[dict[str
 
 
 def _conditions(source: str, entry: str) -> Iterator[ast.expr]:
-    """What the function asserts wherever it is launched."""
+    """The conditions that the function asserts wherever it is launched."""
     for node in ast.parse(source).body:
         for statement in node.body if isinstance(node, ast.FunctionDef) and node.name == entry else ():
             call = statement.value if isinstance(statement, ast.Expr) else None

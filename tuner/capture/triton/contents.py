@@ -1,4 +1,4 @@
-"""What a captured array held, from a sample of it, in the words of a declaration."""
+"""A captured array's contents as a declaration states them, from a sample."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from tilewright.tuner.adopt.script.contents import FEW, distribution
 
 FEW_VALUES = 16
-"""So many different numbers are drawn from in the place of a range."""
+"""The number of different values up to which contents are drawn from the values, not from a range."""
 
 
 def contents_of(sample: NDArray[Any], elements: int, file: Path) -> dict[str, Any]:
-    """How to make such contents; a `file`, which is written, for whole numbers in an order that matters."""
+    """A recipe for such contents; a `file`, which is written, for whole numbers whose order matters."""
     if sample.dtype.kind == "f":
         return _numbers(sample)
     flat = sample.reshape(-1)

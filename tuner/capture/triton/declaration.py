@@ -13,14 +13,14 @@ from tilewright.tuner.adopt.phrases import is_zeros, number
 
 @dataclass(frozen=True)
 class NamesAndRoles:
-    """What the writer is told of the arguments."""
+    """The names and roles of the arguments, for the writer of declarations."""
 
     names: list[str]
     roles: Mapping[str, str]
     static_shared_bytes: str = ""
 
     def role(self, place: int, argument: Record, *, is_answer: bool, elements: int | None) -> str:
-        """As the function uses it; what begins with numbers of the program's is uploaded before each launch."""
+        """The argument's role in the function; "inout" where the program's own numbers go up before each launch."""
         del is_answer, elements
         role = self.roles[self.names[place]]
         begins = argument["contents"]["kind"] != "full" or not is_zeros(argument["contents"])
@@ -28,7 +28,7 @@ class NamesAndRoles:
 
 
 class TritonDeclaration(Declaration):
-    """With sizes, strides and the grid as expressions of the axes; `record` has these beside an adopted call's."""
+    """A declaration with sizes, strides and grid as expressions of the axes, which the record has beside a call's."""
 
     def _read_arguments(self) -> NamesAndRoles:
         return NamesAndRoles(self._record["names"], self._record["roles"])
@@ -46,7 +46,7 @@ class TritonDeclaration(Declaration):
 
     @property
     def zero_inputs(self) -> list[str]:
-        """None: what the program passes as zeros may be meant as such."""
+        """No names: zeros that the program passes may be meant."""
         return []
 
     def _values_of(self) -> str:
@@ -58,7 +58,7 @@ class TritonDeclaration(Declaration):
         return "\n\n\n".join([f"launch = programs(lambda {c}, {p}: ({grid}))", *self._constexprs()])
 
     def _constexprs(self) -> list[str]:
-        """The function that says what else is compiled in; none where there is nothing."""
+        """The lines of the function that tells what else is compiled in; none where nothing is."""
         values, heuristics = self._record["constexpr_texts"], self._record["heuristics"]
         if not values and not heuristics:
             return []

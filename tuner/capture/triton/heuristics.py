@@ -1,4 +1,4 @@
-"""Of a captured Triton function: its `triton.heuristics` as expressions of a declaration, and its coarsest type."""
+"""The `triton.heuristics` of a captured function as expressions of a declaration, and its coarsest dtype."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def heuristic_text(found: Mapping[str, Any] | None) -> str | None:
 
 
 def _as_expression(node: ast.FunctionDef) -> ast.stmt:
-    """A function of one return as a lambda; else as it is."""
+    """A function of one return as a lambda; others unchanged."""
     body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
     if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
         return ast.Expr(ast.Lambda(node.args, body[0].value))
@@ -61,7 +61,7 @@ class _Inlined(ast.NodeTransformer):
 
 
 class _Renamed(ast.NodeTransformer):
-    """`args` in the place of what the heuristic calls its own."""
+    """Renames the heuristic's own argument to `args`."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -75,7 +75,7 @@ PRECISE = {"ieee", "tf32x3", "bf16x3", "bf16x6"}
 
 
 def arithmetic_of(source: str, dtypes: Iterable[str], constexprs: Mapping[str, Any]) -> str:
-    """That type, of the arrays' dtypes, the half types that the source names, and TF32 where a product may be in it.
+    """The type of arithmetic, by the arrays' dtypes, half types in the source, and TF32 where a product allows it.
 
     Empty where it is float32 or float64, and where there are no such types. `constexprs` are those of the launch: they
     may say how exact a product is.

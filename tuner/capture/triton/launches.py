@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def launch_kind(row: Row) -> str:
-    """What launches have in common that differ in sizes alone."""
+    """A key shared by launches that differ in sizes alone; "" for libraries other than Triton."""
     if row["library"] != "Triton":
         return ""
     told = row["triton"]
@@ -33,7 +33,7 @@ def launch_kind(row: Row) -> str:
 
 
 class Launches:
-    """The launches; `row` is the one that is adopted, whose sizes are the example."""
+    """The launches; `row` is the adopted one, whose sizes become the example."""
 
     def __init__(self, row: Row, launches: Sequence[Row]) -> None:
         kind = launch_kind(row)
@@ -44,7 +44,7 @@ class Launches:
         self.passed = {name: place for place, name in names if row["arguments"][place]["kind"] != "none"}
 
     def argument(self, name: str) -> Row:
-        """What was passed, in the launch that is adopted."""
+        """The argument of that name in the launch that is adopted."""
         argument: Row = self.row["arguments"][self.passed[name]]
         return argument
 
@@ -81,7 +81,7 @@ class Launches:
 
     @cached_property
     def sizes(self) -> Sizes:
-        """The axes, and what follows from them."""
+        """The axes, and the numbers that follow from them."""
         arrays = [name for name in self.passed if self.argument(name)["kind"] == "tensor"]
         shapes = {name: self.columns(name, "shape") for name in arrays}
         sides = {side for columns in shapes.values() for side in columns}
@@ -93,7 +93,7 @@ class Launches:
 
     @cached_property
     def parameters(self) -> list[Tuned]:
-        """What may be tuned."""
+        """The parameters that may be tuned."""
         return tuned(self.facts, self.row, [*self._followed], self.row["source"])
 
     @cached_property
@@ -106,7 +106,7 @@ class Launches:
         return {name: text for name, text in found.items() if text is not None}
 
     def _is_told_apart(self, name: str, column: Column) -> bool:
-        """Whether the function is given the same number twice: as the length of a range, and as what counts of it."""
+        """Whether the function gets one number twice: as the length of a range, and as the part of it that counts."""
         numbers = self._passed_numbers | self.given_numbers
         return any(numbers[one] == column for one in numbers if one != name and not is_stride(one))
 
@@ -154,7 +154,7 @@ class Term:
     numbers: Numbers
 
     def times(self, other: Term) -> Term:
-        """The product."""
+        """The product of two terms."""
         return Term(f"{self.text} * {other.text}", self.numbers * other.numbers)
 
 
@@ -179,7 +179,7 @@ def grid_along(sizes: Numbers, axes: Sequence[Term], values: Sequence[Term]) -> 
 
 
 def grid_by_flags(sizes: Numbers, axes: Sequence[Term], values: Sequence[Term], flags: Sequence[Term]) -> str | None:
-    """The same, where that fails as a choice between two expressions by one of the flags."""
+    """The same expression, or where that fails a choice between two by one of the flags."""
     found = grid_along(sizes, axes, values)
     for flag in flags if found is None else ():
         is_on = flag.numbers.astype(bool)
@@ -212,7 +212,7 @@ def _bracketed(text: str) -> str:
 
 
 def _product(sizes: Numbers, factors: Sequence[Term], count: int, most: int | None = None) -> str | None:
-    """The first product of so many factors that has the numbers; with `most` as their least upper bound."""
+    """The first product of so many factors that gives the numbers; with `most`, that is their least upper bound."""
     if most is None:
         factors = [one for one in factors if not (sizes % one.numbers).any()]
     different = {one.numbers.tobytes(): one for one in reversed(factors)}  # the first of those that are equal

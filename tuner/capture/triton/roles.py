@@ -1,4 +1,4 @@
-"""What a Triton function does with the memory behind each of its parameters: reads it, writes it, or both."""
+"""A Triton function's use of the memory behind each parameter: it reads it, writes it, or both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DATA = READS | BOTH
 
 
 def roles_of(source: str, entry: str) -> dict[str, str]:
-    """`input`, `inout` or `output` by parameter; of one that is only handed to functions nobody knows, `inout`.
+    """`input`, `inout` or `output` by parameter; `inout` for one that is only handed to unknown functions.
 
     Parameters that are no addresses have `input` too.
     """
@@ -38,7 +38,7 @@ class _Uses:
         self._functions = functions
 
     def of(self, name: str, callers: Sequence[str]) -> dict[str, set[str]]:
-        """`read`, `write` and `other` by parameter of the function of that name."""
+        """The uses by parameter of the function of that name: `read`, `write` and `other`."""
         node = self._functions[name]
         roots = {one: {one} for one in _parameters(node)}
         while True:
@@ -70,7 +70,7 @@ class _Uses:
             for one in self._roots(part.value, roots)}  # fmt: skip
 
     def _used(self, call: ast.Call, callers: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
-        """How the call uses which address."""
+        """Each use with the address that the call uses."""
         called = _called(call)
         uses = (["read"] if called in READS | BOTH else []) + (["write"] if called in WRITES | BOTH else [])
         if uses:
@@ -92,7 +92,7 @@ class _Uses:
 
 
 def _called(call: ast.Call) -> str:
-    """The last name of what is called."""
+    """The last name of the called function."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 

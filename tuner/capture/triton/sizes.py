@@ -13,7 +13,7 @@ Column = tuple[int, ...]
 """One size in every launch."""
 
 MOST_TIMES = 4
-"""Where a size is so many times an axis in the only launch there is, it follows from it; of several launches, any."""
+"""The largest multiple of an axis that a size counts as, if there is one launch; with several, any multiple."""
 
 FEW = 4
 """A size up to this is a number where it never varies: the components of an element, say."""
@@ -31,7 +31,7 @@ class Sizes:
     _forms: dict[Column, str] = field(default_factory=dict)
 
     def add(self, name: str, column: Column) -> str:
-        """Makes an axis of it; its name, which is in small letters."""
+        """Makes the numbers an axis; the result is its name, in small letters."""
         bare = axis = name.lower()
         number = 2
         while axis in self.axes:
@@ -41,7 +41,7 @@ class Sizes:
         return axis
 
     def expression(self, column: Column) -> str | None:
-        """How the size follows from the axes; a number where it is always the same; else None."""
+        """The size as an expression of the axes; a number where it is always the same; else None."""
         if not self._forms:
             self._forms = self._made()
         found = self._forms.get(column)
@@ -78,7 +78,7 @@ class Sizes:
         return forms
 
     def power_expression(self, column: Column, *, is_padded: bool) -> str | None:
-        """An axis, or the power of two that is not less than one; of a padded size the latter first."""
+        """An axis, or the power of two that is not less than an axis; for a padded size the latter first."""
         forms = {column: f'p.shape["{axis}"]' for axis, column in reversed(self.axes.items())}
         powers = {tuple(map(next_power_of_2, sizes)): f"next_power_of_2({text})" for sizes, text in forms.items()}
         return ((forms | powers) if is_padded else (powers | forms)).get(column)
@@ -122,7 +122,7 @@ def axes_of(numbers: Mapping[str, Column], shapes: Mapping[str, Sequence[Column]
 
 
 def _add_varying(sizes: Sizes, numbers: Mapping[str, Column]) -> None:
-    """Adds those numbers that vary and do not follow from others."""
+    """Adds the numbers that vary and do not follow from others."""
     for name, column in numbers.items():
         if len(set(column)) > 1 and min(column) >= 1 and sizes.expression(column) is None:
             sizes.add(name, column)

@@ -40,7 +40,7 @@ class Tuned:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a value is a whole number by itself; else it stands for one by its place."""
+        """Whether each value is a whole number; other values are stood for by their places."""
         return all(type(one) is int for one in self.values)
 
     @property
@@ -100,7 +100,7 @@ def tuned(facts: Mapping[str, Any], row: Mapping[str, Any], derived: Sequence[st
 
 
 def is_block(name: str) -> bool:
-    """Whether a constexpr's name says that it is the size of a tile, or how tiles are grouped."""
+    """Whether a constexpr's name says that it is a tile's size, or how tiles are grouped."""
     return any(part in name.upper() for part in ("BLOCK", "TILE", "GROUP_SIZE", "CHUNK", "SPLIT_K", "UNROLL"))
 
 
@@ -164,7 +164,7 @@ def restrictions(parameters: Sequence[Tuned], configs: Sequence[Mapping[str, Any
 
 
 def starts(parameters: Sequence[Tuned], configs: Sequence[Mapping[str, Any]]) -> list[dict[str, int]]:
-    """The program's own configurations as those of the kernel, the default first."""
+    """The program's own configurations as the kernel's, the default first."""
     rows = [{one.name: one.number(one.default) for one in parameters}]
     for config in configs:
         given = {**config["values"], **{option: config[option] for option in OPTIONS if option in config}}

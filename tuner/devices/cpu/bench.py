@@ -49,7 +49,7 @@ _REPEATED_S = 0.3
 """CPU time for further launches of one that may win; each must leave what the second has left."""
 
 _MOST_DRAWN_AGAIN = 6
-"""With so many further inputs a program is timed before repeated launches count as too fast."""
+"""The further inputs that a program is timed with before repeated launches count as too fast."""
 
 
 class CpuBench(Bench):
@@ -106,18 +106,18 @@ class CpuBench(Bench):
         return self._compile(configuration, "fast") if ahead is None else ahead.result()
 
     def compile_ahead(self, configurations: Sequence[Configuration]) -> None:
-        """Starts compiling these on the other cores; a machine with one core compiles when asked."""
+        """Starts compiling these on the other cores; with one core, each compiles when it is asked for."""
         if (os.cpu_count() or 1) > 1:
             for configuration in configurations:
                 self._ahead[configuration] = self._compilers.submit(self._compile, configuration, "fast")
 
     def verify(self, executable: Executable) -> Verification:
-        """The worse of two launches: threads by rank and arrays before a guard page, then shuffled and behind one."""
+        """The worse of two launches: first threads by rank and guards behind arrays, then shuffled and guards ahead."""
         kind = next(kind for kind in self._turns if self._case(kind).counts(kind))
         return self._verify_with(kind, _program(executable))
 
     def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
-        """One for each kind of inputs; the library's call writes its result nowhere that could be read."""
+        """One verification for each kind of inputs; None for the library's call, whose result cannot be read."""
         if isinstance(executable, LibraryCall):
             return None
         first, *others = (kind for kind in part.of_all(self._kinds) if self._case(kind).counts(kind))
@@ -178,7 +178,7 @@ class CpuBench(Bench):
         return library_call(self.problem, self._scalars, self._sources)
 
     def library_name(self, *, at_any_size: bool = False) -> str | None:  # noqa: ARG002
-        """OpenBLAS's version and routine."""
+        """The version of OpenBLAS and its routine; None where the library is not used."""
         call = self.library()
         return call.name if call else None
 
@@ -230,7 +230,7 @@ class CpuBench(Bench):
     def _expected_by(
         self, configuration: Configuration, sources: Mapping[str, Path], scalars: Mapping[str, float]
     ) -> Expected:
-        """Its outputs as expected values; raises OwnFunctionError where it fails or differs from itself."""
+        """The configuration's outputs as expected values; raises OwnFunctionError where it fails or two runs differ."""
         try:
             first, second = self.runner.outputs(self._compile(configuration, "fast"), sources, scalars)
         except TrialFailure as failure:
@@ -276,7 +276,7 @@ class CpuBench(Bench):
         return self._warm[key]
 
     def _begun(self, program: Program) -> Conversation:
-        """A process of the program that is timed; Triton's interpreter is not looked at there."""
+        """A started process of the program, for timing; Triton's interpreter is not watched there."""
         if self.kernel.is_triton:
             return self._conversing(program, "")
         name = f"timed{next(self._processes_begun)}"
@@ -300,16 +300,16 @@ class CpuBench(Bench):
         return Conversation(command, None, self.runner.allowance(program))
 
     def _first_kinds(self) -> tuple[str, ...]:
-        """The first inputs of a process that is timed: those of another kind, then those that are timed."""
+        """The first inputs of a process for timing: those of another kind, then those that are timed."""
         others = (kind for kind in self._kinds[1:] if self._case(kind).counts(kind) and self._case(kind).can_be_loaded)
         return *islice(others, 1), self._kinds[0]
 
     def _more_kinds(self) -> Iterator[str]:
-        """Inputs drawn like those that are timed, and not the same."""
+        """Inputs drawn like those that are timed, but different."""
         return (drawn_again(self._kinds[0], number) for number in range(1, _MOST_DRAWN_AGAIN + 1))
 
     def _end(self, conversation: Conversation) -> None:
-        """Ends a process that is timed; its files go."""
+        """Ends the process for timing, and deletes its files."""
         conversation.close()
         if self._inspected.pop(conversation, None) is not None:
             for path in self.runner.results_folder.glob(f"{self._names.pop(conversation)}.*"):

@@ -39,16 +39,16 @@ MAX_CACHE_BYTES = 1 << 29
 """About 18,000 programs of 28 KB."""
 
 _FIRST_TIMEOUT_S = 300.0
-"""For what a compiler does once: ziglang builds the C library's stubs then."""
+"""The time for a compiler's first run, in which ziglang builds the C library's stubs."""
 
 _MISSING = re.compile(r"fatal error: '?((?:cub|cuda|nv|thrust)/[^':\n]+)")
-"""What a compiler says of a header that only GPUs have; it may not be missing on this machine."""
+"""A compiler's message about a missing header of CUDA's."""
 
 _SCRATCH, _LEFT_BEHIND_S = ".new-", 3600.0
 """What a compilation's own folder begins with; one so old is nobody's, as no compiler may take as long."""
 
 _MIN_FREE_BYTES = 1 << 26
-"""With less than 64 MiB free a folder counts as full: a link that runs out of space would look like a bad kernel."""
+"""The free space below which a folder counts as full: a link without space would look like a bad kernel."""
 
 
 class HostBuilder:
@@ -110,7 +110,7 @@ class HostBuilder:
             self._private = None
 
     def _kept(self, mode: str, content: str, suffix: str, make: Callable[[Path, Path], object]) -> tuple[Path, bool]:
-        """The file of that content, made where it is not there yet, and whether it had to be made."""
+        """The file with that content, made if it is missing, and whether it was made now."""
         identity = f"{self.compiler}{self.compiler.flags(mode)}{host_identity()}{shim_hash()}{content}{mode}"
         key = hashlib.sha256(identity.encode()).hexdigest()
         for folder in (self._cache, *([Path(self._private.name)] if self._private else [])):
@@ -206,7 +206,7 @@ class HostBuilder:
 
 
 def _made(path: Path, make: Callable[[Path, Path], object]) -> Path:
-    """The path, when its file is there: complete or not at all."""
+    """The path of a file that appears complete or not at all."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path.parent, ignore_cleanup_errors=True) as scratch:
         made, digest = Path(scratch) / "made", Path(scratch) / "digest"
         make(Path(scratch), made)

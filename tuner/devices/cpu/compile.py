@@ -118,7 +118,7 @@ def translation_unit(
     *,
     constants: Sequence[str] = (),
 ) -> str:
-    """The source between the shim and its entries, in the order of their launches, and its constants to fill.
+    """The source behind the shim and ahead of its entries, which are in the order of their launches; constants to fill.
 
     `label` is the file's name in messages; lines are the source's own. Two spellings change that no macro can:
     `#pragma unroll` for g++, and arrays of dynamic shared memory.
@@ -135,7 +135,7 @@ def translation_unit(
 
 
 def _pointer_to_dynamic(found: re.Match[str]) -> str:
-    """The declaration of an array of dynamic shared memory, in any order of its words, as a pointer to that memory."""
+    """The declaration of a dynamic shared array, in any order of its words, as a pointer to that memory."""
     words = _ALIGNMENT.sub(" ", f"{found[1] or found[2] or ''} {found[3]}").split()
     kind = " ".join(words)
     return f"{kind}* const {found[4]} = reinterpret_cast<{kind}*>(host_dynamic_shared);"

@@ -39,7 +39,7 @@ class CpuDevice:
 
     @property
     def uuid(self) -> str:
-        """The same on every start on this host, and another one for each name that a worker of it was given."""
+        """An id that is the same on every start on this host, and differs for each name that a worker was given."""
         name = os.environ.get(CPU_NAME_VARIABLE)
         words = [_machine_id(), cpu_name(), *([name] if name else [])]
         return f"CPU-{uuid.uuid5(uuid.NAMESPACE_OID, ' '.join(words))}"
@@ -65,7 +65,7 @@ class CpuDevice:
 
     @cached_property
     def environment(self) -> Environment:
-        """The compiler and the shim; a time depends on nothing else that is ours."""
+        """The compiler and the shim: of our parts, times depend on these alone."""
         compiler = self._builder.compiler
         return Environment(
             driver="host",
@@ -107,7 +107,7 @@ def slug_of(name: str) -> str:
 
 
 def cache_bytes(level: int) -> int:
-    """The size of the first processor's data cache of that level; 0 where it is not told."""
+    """The size of the first processor's data cache of that level; 0 where the system does not tell."""
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             found, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))

@@ -38,13 +38,13 @@ class Case:
 
     @property
     def can_be_loaded(self) -> bool:
-        """Whether a process that has begun can take these inputs: not where two arrays are one."""
+        """Whether a process that has begun can load these inputs: not where two arrays share memory."""
         return not any(str(path).startswith("=") for path in self.sources.values())
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The bench's part in looking at launches: inputs, outputs, kinds and deadlines.
+    """The bench's part in inspecting launches: inputs, outputs, kinds and deadlines.
 
     `case_of`: the inputs of a kind. `outputs`: those in the files with that number, 0 or 1, of a process. `first`:
     kinds to begin with, of which the last is the one that is timed. `more`: further kinds. `constants`: the symbols of
@@ -90,7 +90,7 @@ class InspectedProgram:
         return samples
 
     def _compute(self, kind: str) -> None:
-        """One launch with those inputs, looked at and timed."""
+        """One launch with those inputs, inspected and timed."""
         self._load(kind)
         (answer,) = self.conversation.ask("fresh", 1, self._inspection.deadline_s(2))
         self._seen.add(kind)

@@ -33,12 +33,12 @@ class LibraryCall:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """One thread, as the kernels have."""
+        """The environment variables that give the library one thread, as the kernels have."""
         return _ONE_THREAD
 
 
 def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mapping[str, Path]) -> LibraryCall | None:
-    """The call that computes the problem from these files; None for what it has not, or another BLAS in NumPy."""
+    """The call that computes the problem from these files; None where there is none, or NumPy has another BLAS."""
     if not _computes(problem):
         return None
     what = _what(problem, scalars) | {"sources": {name: str(path) for name, path in sources.items()}}
@@ -48,7 +48,7 @@ def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mappin
 
 
 def call_here(problem: Problem, scalars: Mapping[str, float], addresses: Mapping[str, int]) -> None:
-    """The same in this process, with as many threads as it lets OpenBLAS have, on arrays at these addresses."""
+    """Makes the call in this process, on arrays at these addresses, with as many threads as OpenBLAS may use here."""
     what = _what(problem, scalars)
     _CALLS[problem.kernel](what | {"addresses": addresses}, _routine_of(what["library"], what["routine"]))()
 
@@ -67,7 +67,7 @@ def _computes(problem: Problem) -> bool:
 
 
 def _what(problem: Problem, scalars: Mapping[str, float]) -> dict[str, Any]:
-    """The call as data; a result that is not read may hold anything."""
+    """The call as data; a result that is not read may hold anything before."""
     unread = {"beta": 0.0} if problem.options.get("beta_zero") else {}
     return {
         "problem": {**problem.as_json(), "shape": dict(problem.shape)},
@@ -103,7 +103,7 @@ def _versions() -> str:
 
 @cache
 def _find_library() -> Path | None:
-    """The shared library in NumPy's wheel for Linux, whose integers have 64 bits."""
+    """OpenBLAS's shared library with integers of 64 bits, in NumPy's wheel for Linux; None where it is not there."""
     folder = Path(np.__file__).parent.parent / "numpy.libs"
     return next(folder.glob("libscipy_openblas64_*.so"), None) if _blas().get("name") == "scipy-openblas" else None
 

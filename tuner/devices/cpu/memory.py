@@ -18,7 +18,7 @@ _CASES_KEPT_BYTES, _LEAST_CASES_KEPT = 1 << 28, 8
 
 
 def needed_bytes(kernel: Kernel, problem: Problem) -> int:
-    """Memory that a bench of the problem takes at its fullest, in all its processes and its files in memory.
+    """Bytes that a bench of the problem takes at most, in all its processes and its files in memory.
 
     Each kind of inputs has files and a reference (values and magnitudes), each process a copy of the arrays. The last
     reference to be made has, beside its inputs, those and its results in float64, and their absolute values.
@@ -36,7 +36,7 @@ def needed_bytes(kernel: Kernel, problem: Problem) -> int:
 
 
 def cases_kept(kernel: Kernel, problem: Problem) -> int:
-    """How many kinds of inputs stay in files, with their references."""
+    """The number of kinds of inputs whose files and references are kept."""
     inputs = sum(t.size_bytes(problem) for t in kernel.tensors if t.is_read(problem))
     outputs = sum(t.layout(problem).elements for t in kernel.outputs) * _WIDE_BYTES * 2
     most = max(_LEAST_CASES_KEPT, _CASES_KEPT_BYTES // max(1, inputs + outputs))

@@ -42,10 +42,10 @@ COMPILER_BYTES, COMPILER_FILE_BYTES = 4 << 30, 1 << 29
 """Memory of each process of a compiler, and of a file that it writes: g++ takes 0.2 GB for the largest kernels here."""
 
 _LITTLE_BYTES = 1 << 30
-"""With less free memory than this it is the machine that lacks it, and not a limit that a process has met."""
+"""The free memory below which the machine lacks it, rather than a process having met its limit."""
 
 _STATUS_OF_SIGNALS = 128
-"""What the sandbox's own process adds to a signal's number where the one inside was ended by it."""
+"""The number that the sandbox's process adds to a signal that ended the one inside."""
 
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
@@ -63,7 +63,7 @@ _LACKING = re.compile(
 _LACKING_MEMORY = re.compile(
     r"^.*(?:Cannot allocate memory|virtual memory exhausted|out of memory allocating).*$", re.MULTILINE | re.IGNORECASE
 )
-"""What compilers, linkers and the host runner say when the machine lacks something."""
+"""Messages of compilers, linkers and the host runner when the machine lacks something."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Ended:
 
     @property
     def log(self) -> str:
-        """Its error output, or else its output, cut to the length that a trial keeps."""
+        """The process's error output, or else its output, cut to the length that a trial keeps."""
         return (self.errors.strip() or self.output.strip())[:LOG_CHARACTERS]
 
 
@@ -115,7 +115,7 @@ def run_limited(
     environment: Mapping[str, str] | None = None,
     allowance: Allowance | None = None,
 ) -> Ended:
-    """Runs a command in a session of its own; when it has ended, when the time is over, or on any exception, all of
+    """Runs a command in a session of its own, and kills all of it at its end, at the time limit, or on any exception.
     that session is killed, and what left it as far as `remains` finds it.
 
     With an allowance it runs in the sandbox, with a small environment, and under these limits.
@@ -162,7 +162,7 @@ def _environment(given: Mapping[str, str] | None, allowance: Allowance | None) -
 
 
 def _ended(code: int, output: str, errors: str, kills_before: int) -> Ended:
-    """How it ended, by the status of the process or of the sandbox around it."""
+    """The end of the process, by its own status or that of the sandbox around it."""
     if code > _STATUS_OF_SIGNALS and sandbox.is_on():
         code = _STATUS_OF_SIGNALS - code
     return Ended(code, output, errors, _lacked_memory(code, kills_before))
@@ -195,7 +195,7 @@ class _Listening:
         return False
 
     def said(self) -> tuple[str, str, bool]:
-        """Output, errors, and whether nobody is left who could say more; closes the pipes."""
+        """Output, errors, and whether all pipes are closed, so that nothing more can come; closes our ends."""
         for number in list(self._open):
             for _ in range(_LEFT_IN_A_PIPE_BYTES // _READ_BYTES):  # what somebody goes on writing has no end
                 if not self._read(number):
@@ -207,7 +207,7 @@ class _Listening:
         return output, errors, not self._open
 
     def _read(self, number: int) -> bool:
-        """Whether there was something; keeps it as far as there is room."""
+        """Whether anything was read; keeps it as far as there is room."""
         try:
             received = os.read(number, _READ_BYTES)
         except BlockingIOError:
@@ -317,7 +317,7 @@ class Conversation:
         return bool(ready)
 
     def _is_shut(self) -> bool:
-        """Closes the output; whether nobody else has it open."""
+        """Whether the output has no other holder; closes it."""
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         with self._process.stdout as pipe:
             os.set_blocking(pipe.fileno(), False)
@@ -353,7 +353,7 @@ class Conversation:
 
 
 def _starved_s(session: int) -> float:
-    """How long a process of the session waited for a processor that it hardly got; 0 where none did."""
+    """Seconds that a process of the session waited for a processor while it got hardly any; 0 where none did."""
     waited_s = 0.0
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):

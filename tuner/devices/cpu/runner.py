@@ -1,4 +1,4 @@
-"""How a program of the CPU device is run: the words of its command, its files, what it may take and for how long."""
+"""Runs programs of the CPU device: the words of the command, the files, and limits of memory and time."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class ProgramRunner:
         finite: int = 0xFF,
         repeated_s: float = 0.0,
     ) -> tuple[Arrays, Arrays]:
-        """Every output by name, of two launches; before the second their bytes may be `finite`, which is no NaN."""
+        """Every output by name, from two launches; before the second, outputs may hold finite numbers (`finite`)."""
         task = f"verify {self.processes(program)} {finite} {repeated_s}"
         command = self.command(program, task, "out", sources, scalars)
         output_of(command, self.deadline_s(3, program) + repeated_s, self.allowance(program))
         return self.results(program, "out", 0), self.results(program, "out", 1)
 
     def results(self, program: Program, destination: str, number: int, *, keep: bool = False) -> Arrays:
-        """Every output of a process by name, as far as the program writes it: from the files with that number."""
+        """Every output by name, read from the files with that number as far as the program writes them."""
         names = {tensor.name: f"{destination}.{tensor.name}.{number}" for tensor in self.kernel.outputs}
         outputs = {tensor.name: self._output(tensor, names[tensor.name], keep=keep) for tensor in self.kernel.outputs}
         return self.kernel.written_by(program.configuration, self.problem, outputs)
@@ -90,7 +90,7 @@ class ProgramRunner:
         )
 
     def processes(self, program: Program) -> int:
-        """How many processes share the blocks of a launch that is not timed."""
+        """The number of processes that share the blocks of a launch that is not timed."""
         work = max(self.kernel.estimated_flops(self.problem), self.kernel.estimated_bytes(self.problem))
         most = min(work // _WORK_OF_A_PROCESS, _blocks(program.launches), len(os.sched_getaffinity(0)))
         if (
@@ -135,7 +135,7 @@ class ProgramRunner:
         return str(tensor.size_bytes(self.problem)), access, source, target
 
     def _takes_finite(self, tensor: Tensor) -> bool:
-        """Whether all of an output is written, and known, so that what it held before must not matter."""
+        """Whether an output is known and wholly written, so that its earlier contents must not matter."""
         return self.kernel.reference is not None and self.kernel.check is None and tensor.layout(self.problem).is_dense
 
     def _texture_words(self, tensor: Tensor, texture: Texture, sources: Mapping[str, Path]) -> list[str]:

@@ -92,7 +92,7 @@ class ProblemArrays:
         return next(kind for kind in self._turns if kind in self._fingerprints or self._source.is_at_hand(kind))
 
     def use(self, kind: str) -> None:
-        """Fills the arrays with inputs of this kind, where another one was there."""
+        """Fills the arrays with inputs of this kind, unless they have it already."""
         if kind == self.case.kind:
             return
         self.case = self._cases.get(kind) or self._made(kind)
@@ -133,7 +133,7 @@ class ProblemArrays:
                 self.device.copy(self.addresses[name], int(self.case.inputs[name]), self._sizes[name])
 
     def _takes_finite(self, tensor: Tensor) -> bool:
-        """Whether an output of this case holds no NaN before a launch: only where all of it is written, and known."""
+        """Whether outputs of this case must not hold NaN before a launch: only where all is written, and known."""
         is_known = self.kernel.reference is not None and self.kernel.check is None
         is_second = self.kinds.index(self.case.kind) % 2 == 1
         return is_second and is_known and tensor.layout(self.problem).is_dense
@@ -164,7 +164,7 @@ class ProblemArrays:
         return Inspection(verification, damage, gap_damage, changed)
 
     def _ask(self) -> tuple[Verification, dict[str, int], dict[str, int], dict[str, int]]:
-        """The comparison, damaged words and elements by array (those that have any), every array's fingerprint."""
+        """The comparison; damaged words and elements of the arrays that have any; every array's fingerprint."""
         words = np.zeros(self._words, np.uint64)
         self._comparison.prepare(words)
         answers = int(self._answers)

@@ -66,17 +66,17 @@ class CudaBench(Bench):
 
     @property
     def memory(self) -> CudaContext:
-        """The GPU's memory, as the library uses it."""
+        """The GPU's memory, for the library."""
         return self.device
 
     def compile(self, configuration: Configuration) -> CudaExecutable:
-        """Compiled in this process and loaded."""
+        """The executable, compiled in this process and loaded."""
         arch = arch_of(self.device.model.limits.compute_capability)
         work = Compilation.of(self.kernel, self.problem, configuration, arch, self.device.compiler)
         return self.load(configuration, self.device.compile(work))
 
     def load(self, configuration: Configuration, compiled: Compiled) -> CudaExecutable:
-        """A cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
+        """The executable of a cubin made elsewhere; raises TrialFailure(LAUNCH_FAILED) where the driver refuses it."""
         variant = self.kernel.variant(configuration.variant)
         launches = variant.launches(self.kernel.entry, configuration.values, self.problem)
         workspace_bytes = variant.workspace_bytes(configuration.values, self.problem)
@@ -151,7 +151,7 @@ class CudaBench(Bench):
         scalars: Mapping[str, float],
         shared: tuple[Tensor, Tensor] | None,
     ) -> None:
-        """One launch with other scalars, or with one array for two."""
+        """Launches once with other scalars, or with one array for two."""
         letters, values, stream = arguments
         changed = list(values)
         for place, argument in enumerate(self.kernel.passed(self.problem)):
@@ -164,7 +164,7 @@ class CudaBench(Bench):
             function.bound(step, letters, changed, stream, maps)()
 
     def _function(self, compiled: Compiled, own: DriverModule, entry: str, launch: Launch) -> DriverFunction:
-        """The function, of its own module or of one that configurations share, which stays loaded."""
+        """The function, from its own module or from one that configurations share and that stays loaded."""
         cubin, symbol = compiled.function(entry)
         if cubin == compiled.shared and cubin not in self._shared_modules:
             self._shared_modules[cubin] = DriverModule(cubin)
@@ -181,7 +181,7 @@ class CudaBench(Bench):
     def executable(
         self, enqueue: Callable[[], None], resources: Resources | None = None, compile_ms: float = 0.0
     ) -> CudaExecutable:
-        """Anything that launches on the device's stream, as an executable of this bench."""
+        """The executable for anything that launches on the device's stream."""
         executable = CudaExecutable(enqueue, resources or Resources(), compile_ms)
         self._executables.append(executable)
         return executable
@@ -201,7 +201,7 @@ class CudaBench(Bench):
         return self._verify_with(self.arrays.kinds[0], _mine(executable))
 
     def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
-        """One for each kind of inputs; None of a library's call whose result is not the kernel's."""
+        """One verification for each kind of inputs; None for a library's call whose result is not the kernel's."""
         if not _mine(executable).is_comparable:
             return None
         mine, verifications = _mine(executable), list[Verification]()
@@ -213,7 +213,7 @@ class CudaBench(Bench):
         return tuple(verifications)
 
     def _is_fair(self, kind: str, mine: CudaExecutable) -> bool:
-        """Whether it can be launched with such scalars (the library's call has those that are timed), and counts."""
+        """Whether a result with these inputs counts, and can be had: the library's call has fixed scalars."""
         if mine.enqueue_with is None and scalar_values(self.kernel, self.problem, kind) != self.scalars:
             return False
         self._use(kind)
@@ -241,7 +241,7 @@ class CudaBench(Bench):
             self._admit_library()
 
     def _admit_library(self) -> None:
-        """Widens the bound for the inputs in use to what the library's own call is off, and a quarter more.
+        """Widens the bound for the inputs in use to the error of the library's own call, and a quarter more.
 
         Tensor cores cut off what they add: in half types a long sum is off by more than its roundings.
         """
@@ -262,7 +262,7 @@ class CudaBench(Bench):
             self.arrays.case.widen_bound(library_widening(ratio))
 
     def _expected_by(self, configuration: Configuration) -> Expected:
-        """Its outputs as expected values, for a kernel without a reference; raises OwnFunctionError."""
+        """The configuration's outputs as expected values, for kernels without a reference; raises OwnFunctionError."""
         try:
             executable = self.compile(configuration)
             with self.device.launching():
@@ -278,7 +278,7 @@ class CudaBench(Bench):
         return expected_by(self.kernel, self.problem, configuration, outputs)
 
     def _launch_of(self, mine: CudaExecutable) -> Callable[[], None]:
-        """Its launch with the scalars of the inputs in use, and one array where these are one."""
+        """The executable's launch with the scalars of the inputs in use, on one array where these are one."""
         scalars = self.arrays.scalars()
         shared = shared_pair(self.kernel, self.problem) if self.arrays.case.kind == SHARED else None
         if mine.enqueue_with is None or (scalars == self.scalars and shared is None):
@@ -312,7 +312,7 @@ class CudaBench(Bench):
             return self._sampler.cold_ms(mine, count) if l2 == "cold" else self._sampler.warm_ms(mine, count)
 
     def library(self, *, at_any_size: bool = False) -> CudaExecutable | None:
-        """The fastest of the library's calls on the same arrays, which are timed when it is first asked for.
+        """The fastest library call on the same arrays; calls are timed when it is first asked for.
 
         `at_any_size`: cublasLt's own choice.
         """
@@ -324,7 +324,7 @@ class CudaBench(Bench):
         return executable
 
     def library_name(self, *, at_any_size: bool = False) -> str | None:
-        """For instance "cuBLAS 13.1.0 (cublasSgemm, FP32)", or "cuBLASLt 13.1.0 (heuristic 3 of 8, FP32)"."""
+        """The library call's name, such as "cuBLAS 13.1.0 (cublasSgemm, FP32)"; None where there is no call."""
         call = self._library_call(at_any_size=at_any_size)
         if call is None:
             return None

@@ -51,7 +51,7 @@ class CheckKernels:
 
 
 class OutputChecks:
-    """Compares a problem's outputs with what is held of them."""
+    """Compares a problem's outputs with the values that they must have."""
 
     def __init__(
         self, device: CudaContext, kernel: Kernel, problem: Problem, addresses: Mapping[str, int], checks: CheckKernels
@@ -62,7 +62,7 @@ class OutputChecks:
             self._by_dtype[dtype] = CheckKernels(device, dtype)
 
     def poison(self, tensor: Tensor, held: HeldReference) -> None:
-        """Makes all components of an output wrong, where NaN does not: of integers."""
+        """Makes every component of an output wrong: for integers, which have no NaN."""
         if held.magnitude is None:
             self._checks.poison.enqueue(CHECK_LAUNCH, *self._places(tensor, held.value))
 
@@ -71,7 +71,7 @@ class OutputChecks:
         words[2 : ANSWER_WORDS * len(self._kernel.outputs) : ANSWER_WORDS] = _NOTHING_WRONG
 
     def enqueue(self, answers: int, references: Mapping[str, HeldReference]) -> None:
-        """Has them compared; the answers come to that address."""
+        """Enqueues the comparison; its answers go to that address."""
         for place, tensor in enumerate(self._kernel.outputs):
             if tensor.name in references:
                 self._compare(answers + 8 * ANSWER_WORDS * place, tensor, references[tensor.name])

@@ -73,7 +73,7 @@ class CudaContext:
 
     @property
     def environment(self) -> Environment:
-        """Driver, toolkit, compiler."""
+        """The driver, toolkit and compiler here."""
         return self._environment
 
     def close(self) -> None:
@@ -107,12 +107,12 @@ class CudaContext:
         drv.memcpy_htod(address, data)
 
     def download(self, address: int, data: np.ndarray[Any, Any]) -> None:
-        """Copies from there into `data`, after all that the stream has been given."""
+        """Copies from the address into `data`, after all work that the stream has been given."""
         self.stream.synchronize()
         drv.memcpy_dtoh(data, address)
 
     def copy(self, target: int, source: int, size_bytes: int) -> None:
-        """Device to device, on the stream."""
+        """Copies from device to device, on the stream."""
         drv.memcpy_dtod_async(target, source, size_bytes, self.stream)
 
     def fill(self, address: int, size_bytes: int, byte: int) -> None:

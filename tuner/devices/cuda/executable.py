@@ -36,7 +36,7 @@ class Workspace:
             self._device.fill(band, GUARD_BYTES, POISON)
 
     def trespasses(self) -> list[str]:
-        """The writes beside it, in words; empty where there were none."""
+        """The writes outside of the workspace, in words; empty where there were none."""
         words = np.zeros(1, np.uint64)
         self._device.fill(self._answer, 8, 0)
         for band in self._bands:
@@ -73,7 +73,7 @@ class CudaExecutable:
     )
 
     def close(self) -> None:
-        """Frees graph, workspace and what is kept; not to be launched any more."""
+        """Frees the graph, the workspace and other kept memory; it must not be launched any more."""
         self.workspace = self.kept = None
         self.close_graph()
 

@@ -27,7 +27,7 @@ _OVERLAPPING = (_Attribute * 1)(_Attribute(_OVERLAPS, 0, 1))
 
 
 class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig of cuda.h."""
+    """The structure CUlaunchConfig of cuda.h."""
 
     _fields_ = (
         ("grid", ctypes.c_uint * 3),

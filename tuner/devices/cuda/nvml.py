@@ -43,7 +43,7 @@ class Gpu:
 def gpus() -> list[Gpu]:
     """The GPUs that this process may use (CUDA_VISIBLE_DEVICES is obeyed); empty where there is no driver.
 
-    Of a GPU that is cut up only the slices: CUDA offers the whole no more.
+    A GPU that is cut up appears as its slices alone: CUDA no longer offers the whole.
     """
     if not _is_started():
         return []
@@ -96,7 +96,7 @@ def _slices(whole: Gpu, handle: Any) -> list[Gpu]:
 
 
 def driver_version() -> str:
-    """For instance "580.159.04"; empty without a driver."""
+    """The driver's version, such as "580.159.04"; empty without a driver."""
     return _text(pynvml.nvmlSystemGetDriverVersion()) if _is_started() else ""
 
 

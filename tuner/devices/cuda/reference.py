@@ -42,7 +42,7 @@ _LAUNCH = Launch((1024, 1, 1), (256, 1, 1))  # `widen` loops, so that any grid w
 class HeldReference:
     """Values and magnitudes in float64, on the device and laid out as the output; a magnitude's factor to its bound.
 
-    `terms`: of each sum. Of an output of integers the values alone, in its dtype.
+    `terms`: of each sum. For an output of integers it holds the values alone, in its dtype.
     """
 
     value: Any = field(repr=False)
@@ -77,7 +77,7 @@ class CudaReferences:
 
     @property
     def are_quick(self) -> bool:
-        """Whether one takes hardly longer than launches do: made on the device alone, or of few numbers."""
+        """Whether a reference takes hardly longer than launches: it is made on the device alone, or has few numbers."""
         if self._is_small or self._product is None:
             return self._is_small
         is_there = self._product.finish is None or self._product.there is not None
@@ -86,7 +86,7 @@ class CudaReferences:
     def made_there(
         self, host: Mapping[str, HostArray], addresses: Mapping[str, int], scalars: Mapping[str, float]
     ) -> HeldReference | None:
-        """The reference for these inputs, which lie on the host and, as they are there, at these device addresses.
+        """The reference made on the device for these inputs, which lie on the host and at these addresses; or None.
 
         None where it is not for the library to make.
         """

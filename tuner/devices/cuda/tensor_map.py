@@ -99,7 +99,7 @@ class MapCell:
         self._kept[address] = ctypes.string_at(self.place, MAP_BYTES)
 
     def encode_sized(self, address: int, axis: int | None, size: int) -> None:
-        """The same of a tensor with that size along one axis. It is encoded anew, which takes as long as to keep it."""
+        """Encodes the map of a tensor with that size along one axis: anew, as that is as quick as keeping it."""
         if (address, size) == self._sized:
             return
         if axis is not None:
@@ -111,7 +111,7 @@ class MapCell:
 
 
 class SizedMapCells:
-    """As `MapCells`, of a family: maps of any size of its axis. The last one is kept."""
+    """`MapCells` of a family: maps of any size of its axis, of which the last one is kept."""
 
     def __init__(self, kernel: Kernel, family: Family, maps: Iterable[TensorMap]) -> None:
         names = [tensor.name for tensor in kernel.tensors]
@@ -125,7 +125,7 @@ class SizedMapCells:
         self.places = [cell.place for _, cell, _ in self._cells]
 
     def encode(self, addresses: Sequence[int], size: int) -> None:
-        """Makes them those of the tensors at these addresses, of that size."""
+        """Sets the maps to the tensors at these addresses, of that size."""
         for place, cell, axis in self._cells:
             cell.encode_sized(addresses[place], axis, size)
 
@@ -140,6 +140,6 @@ class MapCells:
         self.places = [cell.place for _, cell in self._cells]
 
     def encode(self, addresses: Sequence[int]) -> None:
-        """Makes them those of the tensors at these addresses, one for each in the kernel's order."""
+        """Sets the maps to the tensors at these addresses, one for each in the kernel's order."""
         for place, cell in self._cells:
             cell.encode(addresses[place])

@@ -40,7 +40,7 @@ class ResourceDescription(ctypes.Structure):
 
 
 class TextureDescription(ctypes.Structure):
-    """CUDA_TEXTURE_DESC."""
+    """The structure CUDA_TEXTURE_DESC of cuda.h."""
 
     _fields_ = (
         *(("addresses", c_int * 3), ("filter", c_int), ("flags", c_uint), ("anisotropy", c_uint)),
@@ -58,7 +58,7 @@ class CopyEnd(ctypes.Structure):
 
 
 class CopyDescription(ctypes.Structure):
-    """CUDA_MEMCPY3D."""
+    """The structure CUDA_MEMCPY3D of cuda.h."""
 
     _fields_ = (
         *(("source", CopyEnd), ("target", CopyEnd)),

@@ -62,7 +62,7 @@ def serve(connection: Connection, opener: OpensDevice, finder: FindKernel) -> No
 
 
 def _answer(connection: Connection, call: Callable[[], Any]) -> bool:
-    """Sends the call's result or its failure; whether there was a result."""
+    """Sends the call's result or its failure; tells whether there was a result."""
     try:
         answer: ChildMessage = ("done", call())
     except ContextLostError as lost:

@@ -49,7 +49,7 @@ class IsolatedDevice(DeviceProcess):
 
 @dataclass(eq=False)
 class IsolatedExecutable:
-    """An executable of the child's, and what it takes to make it again in another child."""
+    """An executable in the child, with what another child needs to make it again."""
 
     configuration: Configuration | None  # None: the library's call
     resources: Resources
@@ -91,7 +91,7 @@ class IsolatedBench(Bench):
     def begin(
         self, configuration: Configuration, ranking_l2: str, plan: MeasurementPlan, incumbent_ms: float | None
     ) -> Callable[[], Evaluation]:
-        """Sends the trial, which the child begins as soon as it has ended the one before; what waits for its end."""
+        """Sends the trial, which the child starts after the one before; a function that waits for its end."""
         compiled: Compiled | None = None
 
         def send() -> Future[Evaluation]:
@@ -130,28 +130,28 @@ class IsolatedBench(Bench):
         return evaluation
 
     def verify(self, executable: Executable) -> Verification:
-        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
+        """Verifies in the child; raises TrialFailure(TIMED_OUT) after the deadline."""
         verification: Verification = self._device.call("verify", self._loaded(executable))
         return verification
 
     def verify_each_kind(self, executable: Executable, part: KindsPart = ALL_KINDS) -> tuple[Verification, ...] | None:
-        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
+        """Verifies in the child; raises TrialFailure(TIMED_OUT) after the deadline."""
         number = self._loaded(executable)
         verifications: tuple[Verification, ...] | None = self._device.call("verify_each_kind", number, part)
         return verifications
 
     def sample(self, executable: Executable, l2: L2, count: int) -> list[float]:
-        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
+        """Takes samples in the child; raises TrialFailure(TIMED_OUT) after the deadline."""
         samples: list[float] = self._device.call("sample", self._loaded(executable), l2, count)
         return samples
 
     def renew(self, turn: int) -> None:
-        """In the child; TrialFailure(TIMED_OUT) after the deadline."""
+        """Changes the child to other inputs of the same kind; raises TrialFailure(TIMED_OUT) after the deadline."""
         self._ready()
         self._device.call("renew", self._number, turn)
 
     def library(self, *, at_any_size: bool = False) -> IsolatedExecutable | None:
-        """In the child."""
+        """The library's call in the child; None where there is none."""
         self._ready()
         loaded: LoadedExecutable | None = self._device.call("library", self._number, at_any_size)
         if loaded is None:
@@ -161,13 +161,13 @@ class IsolatedBench(Bench):
         return executable
 
     def library_name(self, *, at_any_size: bool = False) -> str | None:
-        """In the child."""
+        """The name of the library's call, which the child tells."""
         self._ready()
         name: str | None = self._device.call("library_name", self._number, at_any_size)
         return name
 
     def state(self) -> DeviceState:
-        """In the child."""
+        """The device's state, which the child tells."""
         self._ready()
         state: DeviceState = self._device.call("state", self._number)
         return state
@@ -213,7 +213,7 @@ class IsolatedBench(Bench):
         return loaded
 
     def _loaded(self, executable: Executable) -> int:
-        """The executable's number in the present child, where it is loaded again if that child is new."""
+        """The executable's number in the present child, in which it is loaded first if that child is new."""
         if not isinstance(executable, IsolatedExecutable):
             raise TypeError(f"not an executable of this bench: {executable}")
         self._ready()
@@ -255,12 +255,12 @@ class PrecompilingBench(IsolatedBench):
 
     @property
     def compilers(self) -> int:
-        """The pool's workers."""
+        """The number of compiling processes in the pool."""
         return self._pool.workers
 
     @property
     def compilations(self) -> int:
-        """One for each worker of the pool."""
+        """The number of workers in the pool."""
         return self._pool.workers
 
     def ready(self, configurations: Sequence[Configuration], *, wait: bool) -> list[Configuration]:
@@ -270,7 +270,7 @@ class PrecompilingBench(IsolatedBench):
         return [configuration for configuration in configurations if self._futures[configuration].done()]
 
     def drop(self, configurations: Sequence[Configuration]) -> None:
-        """Takes them back from the pool where it has not begun."""
+        """Takes these back from the pool where their compilation has not begun."""
         for configuration in configurations:
             dropped = self._futures.pop(configuration, None)
             if dropped is not None:

@@ -1,8 +1,8 @@
 """Records of our own measurements that come with the package: what is predicted from before anything is tuned here.
 
-A file a device model. What the kernels admit no longer is left out when a file is read; what was measured with other
-sources stays, since the same configuration of a changed source mostly ranks alike, and answers say so (`shipped`).
-Problems without records of their own have those of the problems that they are akin to (`Kernel.akin`).
+A file a device model. Configurations that the kernels no longer admit are left out when a file is read; what was
+measured with other sources stays, since the same configuration of a changed source mostly ranks alike, and answers say
+so (`shipped`). Problems without records of their own have those of the problems that they are akin to (`Kernel.akin`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def likest_first(series: Sequence[ShippedSeries], slug: str, limits: Limits) -> 
 
 
 def joined(series: Sequence[ShippedSeries], slug: str) -> list[Record]:
-    """The records of all; what the library took on another device model than this one is left out."""
+    """The records of all series; library times of other device models are left out."""
     every = [(one.device_model == slug, record) for one in series for record in one.records]
     return [record if is_own else replace(record, library=None) for is_own, record in every]
 
@@ -100,7 +100,7 @@ def nearest_of(kernel: Kernel, problem: Problem, records: Sequence[Record]) -> l
 
 
 def undisplaced(shipped: Sequence[T], own: Sequence[T], shape_of: Callable[[T], Mapping[str, int]]) -> list[T]:
-    """The shipped records that are left when each own one has taken the place of the nearest.
+    """The shipped records that remain when each own record has replaced the nearest shipped one.
 
     Only where both shapes have the same axes: a batch takes no place of a single product.
     """
@@ -157,7 +157,7 @@ def _serves(written: _Written, of: Kernel, like: Problem) -> bool:
 def _read(
     document: _Written, written: _Written, limits: Limits, kernel: Kernel, like: Problem, kin: RelatedKernel
 ) -> Iterator[Record]:
-    """The records of a series, which is of the kernel's kin, as the kernel's: as far as it still admits them.
+    """A series' records as the kernel's own, as far as it still admits them; they are of a related kernel.
 
     What the library took for one of them stands for what its call for the other takes.
     """

@@ -48,7 +48,7 @@ def accelerate(
     progress: bool | None = None,
     samples: Sequence[Any] = (),
 ) -> Acceleration:
-    """What was replaced in the model, and what that brought: a table, by `print`.
+    """The replacements in the model and their gain; `print` shows them as tables.
 
     `sample`: a tensor, a tuple of positional or a mapping of named arguments, as the model will be called; it is called
     as in `eval()`, and with gradients where they are recorded now. With `lock`, a file that `save` wrote, there is no
@@ -116,7 +116,7 @@ def _locked(model: nn.Module, path: Path, *, other_environment: bool) -> Acceler
 
 
 def _corrected(path: Path, found: locks.Lock) -> list[str]:
-    """That configurations were measured with a faulty source, where that is so."""
+    """Remarks on configurations that were measured with a faulty source."""
     if not found.corrected:
         return []
     words = (
@@ -134,7 +134,7 @@ def _sample_of(sample: Any) -> Sample:
 
 @contextmanager
 def _quietly() -> Iterator[list[Warning]]:
-    """What was warned of meanwhile by us, which is told in one warning; other warnings are shown."""
+    """The warnings of ours in the block, which are told in one; other warnings are shown."""
     said: list[Warning] = []
     show = warnings.showwarning
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What `accelerate` decides for a model: taken from an earlier start, or found, compared and timed now."""
+"""Decisions of `accelerate` for a model: taken from an earlier start, or found, compared and timed now."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from tilewright.tuner.pytorch.acceleration.tuning import tune_now
 from tilewright.tuner.runtime.launches.devices import resolved
 
 LOOKING = 0.35
-"""Of the limit, for finding configurations: a prediction takes a tenth of a second and more."""
+"""The share of the limit for finding configurations: a prediction takes a tenth of a second and more."""
 
 PREDICTING_S = 3.0
-"""With less for them processes are not started to predict for all operators at once."""
+"""The time below which no processes are started to predict for all operators at once."""
 
 MOST_GRAPHS = 4
 """Each keeps the memory of one run."""
@@ -58,7 +58,7 @@ class NothingKnownError(NothingReplacedError):
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller said; see `accelerate`."""
+    """The caller's arguments; see `accelerate`."""
 
     tune: str | None
     tune_seconds: float
@@ -103,7 +103,7 @@ def decided(model: nn.Module, run: Sample, request: Request, said: list[Warning]
 
 
 def _add_samples(result: Acceleration, request: Request) -> None:
-    """Compares the model's output for the other samples, and makes graphs of some; raises where one is wrong."""
+    """Compares the model's output for the other samples, and captures graphs for some; raises where one is wrong."""
     if result.way == EAGER or not request.others:
         return
     model, graphs = result.model, int(result.is_graph and result.way in {GRAPH, OURS_GRAPH})
@@ -174,7 +174,7 @@ def _judged(model: nn.Module, run: Sample, request: Request, said: list[Warning]
 
 
 def _refuse(nothing: NothingReplacedError | None, left: Mapping[str, str]) -> None:
-    """Raises it, if there is one, with what was left alone."""
+    """Raises the error, if there is one, with the modules that were left alone."""
     if nothing is not None:
         nothing.args = ("; ".join([str(nothing), *[f"{kind}: {reason}" for kind, reason in left.items()]]),)
         raise nothing
@@ -187,7 +187,7 @@ def _candidates(
     said: list[Warning],
     pace: Pace,
 ) -> tuple[list[Candidate], NothingReplacedError | None]:
-    """Every site with its answer, tuned now where that was asked for; where none has one, an error that says so."""
+    """Every site with its answer, tuned now where that was requested; and an error where no site has one."""
     candidates = _looked_up(sites, request, pace)
     if request.tune == "now":
         candidates = _tuned(candidates, device, request.tune_seconds, pace)
@@ -202,7 +202,7 @@ def _candidates(
 
 
 def _looked_up(sites: Sequence[Site], request: Request, pace: Pace) -> list[Candidate]:
-    """The sites with what is known of them, found for the costliest first, which is all that there may be time for."""
+    """The sites with known configurations, looked up for the costliest first, as time may not suffice for all."""
     candidates = [pose(site) for site in sites]
     if request.tune is None and LOOKING * pace.left_s > PREDICTING_S:
         predict_ahead(candidates)
@@ -217,7 +217,7 @@ def _looked_up(sites: Sequence[Site], request: Request, pace: Pace) -> list[Cand
 
 
 def _tuned(candidates: Sequence[Candidate], device: torch.device, seconds: float, pace: Pace) -> list[Candidate]:
-    """The same sites with what a search of so many seconds finds for each problem without a result of its own."""
+    """The sites with the results of a search, so many seconds each, where a problem has no result of its own."""
     known = {one.problem: one.choice for one in candidates if one.problem and one.choice}
     exact = {problem for problem, choice in known.items() if choice.match == "exact"}
     missing = dict.fromkeys(one.problem for one in candidates if one.problem and one.problem not in exact)
@@ -241,7 +241,7 @@ def _check_repeats(model: nn.Module, run: Sample, tolerance: float | None) -> No
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """That of the parameters; raises where they are on several."""
+    """The device of the parameters; raises where they are on several."""
     devices = {one.device for one in [*model.parameters(), *model.buffers()]}
     if len(devices) > 1:
         raise NothingReplacedError(f"its parameters are on several devices: {', '.join(sorted(map(str, devices)))}")

@@ -1,4 +1,4 @@
-"""What `accelerate` decided on this machine, so that the next start of the same program does so in a second or two."""
+"""Decisions of `accelerate` on this machine: the next start of the same program takes a second or two."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder() -> Path:
 
 
 def path_of(model: nn.Module, run: Sample, device: torch.device, asked: Mapping[str, Any]) -> Path:
-    """The file for this model with a sample alike here; `asked`: the rest of what decides."""
+    """The file for this model with a like sample here; `asked`: the other facts that decide."""
     form = apart((run.positional, run.named), Parts(), strict=False)
     facts = [locks.structure(model), locks.environment(device), form, torch.is_grad_enabled(), setting(), dict(asked)]
     key = hashlib.sha256(json.dumps(facts, default=_word, sort_keys=True).encode()).hexdigest()
@@ -46,7 +46,7 @@ def path_of(model: nn.Module, run: Sample, device: torch.device, asked: Mapping[
 
 
 def _word(value: Any) -> str:
-    """What JSON has no form for, the same in every process."""
+    """A word for a value that JSON has no form for, the same in every process."""
     if isinstance(value, partial):
         return f"{_word(value.func)} {value.args} {sorted(value.keywords.items())}"
     if isinstance(value, type) or callable(value):
@@ -56,7 +56,7 @@ def _word(value: Any) -> str:
 
 
 def keep(path: Path, result: Acceleration) -> None:
-    """Writes what was decided, if the disk lets us."""
+    """Stores the decision, if the disk allows it."""
     verdict = result.verdict
     document = result.document() | {
         "way": result.way,
@@ -72,7 +72,7 @@ def keep(path: Path, result: Acceleration) -> None:
 def restore(
     path: Path, model: nn.Module, run: Sample, device: torch.device, compiles: Callable[..., Any] | None
 ) -> Acceleration | None:
-    """The model as it was decided, compared with its own output once; None where it has to be decided anew."""
+    """The model as decided earlier, compared with its own output once; None where it has to be decided anew."""
     try:
         document = json.loads(path.read_bytes())
         is_old = plans.runtime().asks_service and time.time() - path.stat().st_mtime > FRESH_S

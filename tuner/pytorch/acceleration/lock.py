@@ -43,7 +43,7 @@ class LockError(TunerError):
 
 @dataclass(frozen=True)
 class Lock:
-    """The choices: configurations by problem, where operators stand in, and whether gradients were recorded.
+    """The choices: configurations by problem, the replacements, and whether gradients were recorded.
 
     `matches`: of configurations that were never verified at their shape, how they match it. `calls`: the library's,
     which were faster than these configurations. `tables`: the ranges of families, for launchers of every size.
@@ -63,7 +63,7 @@ class Lock:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """What choices depend on, as words; raises TunerError where nothing can make code for the device."""
+    """The facts that choices depend on, as words; raises TunerError where nothing can make code for the device."""
     facts = {"tilewright": __version__, "torch": torch.__version__}
     if device.type == "cpu":
         cpu = CpuDevice()
@@ -139,7 +139,7 @@ def pin(lock: Lock, device_model: str) -> None:
 
 
 def settle(sites: Sequence[Mapping[str, Any]], kernels: Catalogue, device: str) -> None:
-    """Ours serves the ranges of the problems at which it was measured to be the faster one; no calls take turns."""
+    """Makes ours serve the ranges of problems at which it was measured faster; no calls take turns there."""
     for site in sites:
         times_ms, stated = (site["ours_here_ms"], site["pytorch_here_ms"]), site["problem"]
         if site["replaced"] and stated and None not in times_ms:
@@ -161,14 +161,14 @@ def _table(
 
 
 def kernel_as_json(problem: Problem, choice: Choice, source_hash: str) -> dict[str, Any]:
-    """A configuration with its problem, how it matches that, and the library's call where that is launched."""
+    """A configuration with its problem, its match, and the library's call where that is launched."""
     configuration, call = choice.configuration, call_of(problem, choice)[0]
     values = {"variant": configuration.variant, "configuration": dict(configuration.values)}
     return {**problem.as_json(), **values, "match": choice.match, "library": call, "source_hash": source_hash}
 
 
 def stand_as_json(stand: Replacement) -> dict[str, Any]:
-    """Where an operator stands in."""
+    """The replacement as JSON."""
     entry = _plain(stand.entry)
     places = {"modules": list(stand.modules), "function": stand.function, "fusion": stand.fusion}
     rest = {"compiled": stand.compiled, "weights": stand.weights, "any_rows": stand.any_rows}
@@ -176,7 +176,7 @@ def stand_as_json(stand: Replacement) -> dict[str, Any]:
 
 
 def stand_from_json(stated: Mapping[str, Any]) -> Replacement:
-    """The inverse."""
+    """The replacement that `stand_as_json` wrote."""
     where = tuple(stated["modules"]), stated["function"], bool(stated["compiled"]), stated.get("fusion", "")
     any_rows = bool(stated.get("any_rows", False))
     return Replacement(_hashable(stated["entry"]), *where, stated.get("weights", ""), any_rows)
@@ -221,7 +221,7 @@ def _configuration(path: Path, stated: Mapping[str, Any], kernels: Catalogue) ->
 
 
 def _plain(value: Hashable) -> Any:
-    """The value as JSON has it: a dtype is a word, and a tuple a list."""
+    """The value in a form for JSON: a dtype as a word, a tuple as a list."""
     if isinstance(value, torch.dtype):
         return str(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value

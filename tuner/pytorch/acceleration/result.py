@@ -1,4 +1,4 @@
-"""What accelerating a model came to: a table, a document, the way back, and the lock file."""
+"""The result of accelerating a model: a table, a document, the way back, and the lock file."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class AccelerationWarning(UserWarning):
 
 @dataclass
 class Acceleration:
-    """What was replaced in a model, and what it brought.
+    """The replacements in a model, and what they brought.
 
-    `times_ms`: of the whole model, a number a round, by way, of which it has taken `way`; `verdict`,
+    `times_ms`: times of the whole model by way, one a round; `way` is the one that it has taken. `verdict`,
     `compiled_verdict` (under torch.compile): the errors of its output, from what is in `measure`. `reason`: why nothing
     was replaced, else empty.
     `remarks`: what else there is to say. `untraced`: modules' classes whose code torch.fx could not trace, with the
@@ -78,12 +78,12 @@ class Acceleration:
 
     @property
     def untraced_words(self) -> str:
-        """A sentence about them; empty where there is none."""
+        """A sentence about modules that could not be traced; empty without any."""
         reasons = "; ".join(f"{name} ({reason})" for name, reason in self.untraced.items())
         return f"torch.fx cannot trace the code of {reasons}." if reasons else ""
 
     def speedup(self, way: str = "", over: str = EAGER) -> tuple[float, float, float] | None:
-        """How much faster than another way one is, by default that which the model has taken; None where not timed.
+        """How much faster one way, by default the chosen one, is than another, with its interval; None if not timed.
 
         It is the median over rounds of the ratio of their times, with its 95 % interval.
         """
@@ -94,7 +94,7 @@ class Acceleration:
         return ratio, interval.low, interval.high
 
     def undo(self) -> None:
-        """Makes the model what it was."""
+        """Puts the model back as it was."""
         uninstall(self.model)
         self.stands, self.way = (), EAGER
         self.reason = self.reason or "it was undone"
@@ -110,7 +110,7 @@ class Acceleration:
         return Path(path)
 
     def document(self) -> dict[str, Any]:
-        """What a lock file has."""
+        """The contents of a lock file."""
         kernels = {}
         for one in self.replaced if self.is_applied and self.kernels else ():
             if one.problem is not None and one.choice is not None and self.kernels is not None:
@@ -220,7 +220,7 @@ def _site(one: Candidate) -> dict[str, Any]:
 
 
 def _errors(verdict: Verdict | None) -> dict[str, float | None]:
-    """Ours and those of PyTorch's own: of the whole tensor, and of its largest row."""
+    """The errors of ours and of PyTorch's own: of the whole tensor, and of its largest row."""
     if verdict is None:
         return dict.fromkeys(("error", "row_error", "eager_error", "eager_row_error", "allowed_error"))
     own, eager = verdict.error, verdict.eager

@@ -20,7 +20,7 @@ from tilewright.tuner.runtime.runtime import Runtime
 
 SEED = 0
 LIKELY = 4
-"""Of what is best for the problems like one, so many are tried first; each costs a trial."""
+"""The best configurations of like problems that are tried first; each costs a trial."""
 
 
 def tune_now(
@@ -61,7 +61,7 @@ def tune_now(
 
 
 def starts(problem: Problem, known: Mapping[Problem, Configuration]) -> list[Configuration]:
-    """What is best for problems of the same kernel and dtype, the nearest shape first, then the likest options."""
+    """The best of problems of the same kernel and dtype, the nearest shape first, then the likest options."""
 
     def unlike(other: Problem) -> tuple[float, int]:
         return octaves(problem.shape, other.shape), len(set(problem.option_items) ^ set(other.option_items))
@@ -72,7 +72,7 @@ def starts(problem: Problem, known: Mapping[Problem, Configuration]) -> list[Con
 
 @dataclass(frozen=True)
 class _Session:
-    """A device that is tuned for, and what is `best` for the problems so far."""
+    """A device to tune for, and the best configurations of problems so far."""
 
     runtime: Runtime
     device: Device
@@ -81,7 +81,7 @@ class _Session:
     best: dict[Problem, Configuration]
 
     def compile_ahead(self, problem: Problem) -> None:
-        """Compiles what a search of this problem begins with, in the background."""
+        """Compiles, in the background, the configurations that a search of this problem begins with."""
         from tilewright.tuner.devices.isolated.device import IsolatedDevice  # noqa: PLC0415 - see above
 
         pool = self.device.pool if isinstance(self.device, IsolatedDevice) else None
@@ -94,7 +94,7 @@ class _Session:
                 pool.submit(Compilation.of(kernel, problem, one, arch, compiler))
 
     def tune(self, problem: Problem) -> None:
-        """Searches it; the answer is on disk then."""
+        """Searches the problem; the answer is then on disk."""
         from tilewright.tuner.loop.study import Knowledge  # noqa: PLC0415 - see above
         from tilewright.tuner.loop.tune import Budget, tune  # noqa: PLC0415 - see above
 
@@ -129,7 +129,7 @@ class _Session:
         return self.runtime.kernels.get(problem.kernel).space(problem, self.device.model.limits)
 
     def _first(self, problem: Problem, space: SearchSpace) -> list[Configuration]:
-        """The default, what is best for the likest, then the variants' own starts."""
+        """The default, the best of the likest problems, then the variants' own starts."""
         first = self.runtime.kernels.get(problem.kernel).first_configurations(space)
         likely = [one for one in starts(problem, self.best) if one in space][:LIKELY]
         return list(dict.fromkeys([*first[:1], *likely, *first[1:]]))

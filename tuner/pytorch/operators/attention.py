@@ -21,7 +21,7 @@ MASK_PLACE = 3  # in the kernel's order
 def _result(  # noqa: PLR0917 - the operator's arguments
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> Tensor:
-    """What the result goes into: heads behind rows in memory, as PyTorch's fast kernels have it."""
+    """An empty result, with heads behind rows in memory, as PyTorch's fast kernels have it."""
     del mask, is_causal, scale, enable_gqa
     shape = (*q.shape[:-1], v.shape[-1])
     check(q.dim() >= 2 and k.dim() >= 2, NAME, lambda: f"q is {tuple(q.shape)}, and k {tuple(k.shape)}")
@@ -60,7 +60,7 @@ def _posed(  # noqa: PLR0917 - as above
 
 
 def _added(q: Tensor, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The mask as numbers to add, expanded without memory; PyTorch makes numbers of True and False in the same way."""
+    """The mask as addends, expanded without memory; PyTorch turns True and False into addends in the same way."""
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(~mask, -math.inf)
     if mask.dtype != q.dtype:

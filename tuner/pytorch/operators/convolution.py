@@ -81,7 +81,7 @@ def _posed(y: Tensor, x: Tensor, w: Tensor, b: Tensor | None, *rest: Any) -> Pos
 
 
 def _posed_accuracy(accuracy: str) -> str:
-    """All bits where TF32 is allowed too: the kernels' results then have them, and PyTorch's TF32 is what is beaten."""
+    """The accuracy FP32 also where TF32 is allowed: our results then have all bits, and must beat PyTorch's TF32."""
     return "fp32" if accuracy == ALLOWED else accuracy
 
 
@@ -113,7 +113,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
 def _library_gradients(
     gradient: Tensor, x: Tensor, w: Tensor, sizes: Sequence[Pair], groups: int, *, of_images: bool
 ) -> Tensor:
-    """PyTorch's own gradient, of the images or of the filters."""
+    """PyTorch's own gradient of the images or of the filters."""
     backward, is_transposed = torch.ops.aten.convolution_backward.default, False
     wanted = (of_images, not of_images, False)
     found: tuple[Tensor, ...] = backward(gradient, x, w, None, *sizes, is_transposed, [0, 0], groups, wanted)
@@ -141,7 +141,7 @@ def _images_result(gradient: Tensor, _w: Tensor, x_shape: Sequence[int], *_rest:
 
 
 def _images_posed(of_x: Tensor, gradient: Tensor, w: Tensor, _x_shape: Sequence[int], *rest: Any) -> Posed:
-    """Each pixel of X gets what the filters, turned around, find around it in Y's gradient."""
+    """The problem of the images' gradient: the turned filters applied to Y's gradient."""
     stride, padding, dilation, groups, accuracy = rest
     around = [dilation[i] * (w.shape[2 + i] - 1) - padding[i] for i in range(2)]
     if list(stride) != [1, 1] or groups != 1 or min(around) < 0:

@@ -19,7 +19,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "sigmoid": torch.sigmoid,
 }
-"""By the names of the kernel's option; gelu is the exact form."""
+"""Activations by the names of the kernel's option; gelu is the exact form."""
 
 
 def _slope(activation: str, gradient: Tensor, z: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: 
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    """Both products are computed once more: the result does not tell them."""
+    """The gradients, for which both products are computed again: the result does not tell them."""
     x, w = ctx.saved_tensors
     gate, up = LINEAR.op(x, w, None, "none", "fp32").chunk(2, -1)
     of_gate = _slope(ctx.activation, gradient * up, gate)

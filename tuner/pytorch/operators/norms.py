@@ -18,7 +18,7 @@ EPS = 1e-5
 
 
 def _empty(name: str, x: Tensor, *vectors: Tensor | None) -> Tensor:
-    """What the result goes into; raises RuntimeError where the arguments do not go together."""
+    """An empty result; raises RuntimeError where the arguments do not go together."""
     check(x.dim() >= 1, name, lambda: "x has no dimension to normalise")
     given = [one for one in vectors if one is not None]
     check(len(given) == len(vectors), name, lambda: "the kernel takes a weight, and a bias where there is one")
@@ -46,9 +46,9 @@ def _posed(
 
 @cache
 def default_eps(dtype: torch.dtype, device_type: str) -> float:
-    """What the installed PyTorch's `rms_norm` takes for no eps, which its versions do not agree on: that of a dtype.
+    """The eps that the installed PyTorch's `rms_norm` takes where none is given: a dtype's; versions differ in which.
 
-    Of a row x that is small beside it, the result is x / sqrt(eps).
+    For a row x that is small beside it, the result is x / sqrt(eps).
     """
     candidates = [float(torch.finfo(one).eps) for one in (dtype, torch.float32, torch.float64)]
     with torch.no_grad():
@@ -58,7 +58,7 @@ def default_eps(dtype: torch.dtype, device_type: str) -> float:
 
 
 def _shape(x: Tensor, *vectors: Tensor | None) -> Sequence[int]:
-    """What is normalised: the shape of the vectors, or without any the last dimension."""
+    """The shape that is normalised: that of the vectors, or without any the last dimension."""
     return next((one.shape for one in vectors if one is not None), x.shape[-1:])
 
 

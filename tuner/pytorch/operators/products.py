@@ -24,18 +24,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "gelu": torch.nn.functional.gelu,
 }
-"""By the names of the kernels' option; PyTorch's gelu is the exact form too."""
+"""Activations by the names of the kernels' option; PyTorch's gelu is the exact form too."""
 
 
 COPIED_ELEMENTS = 1 << 20
-"""Of X with gaps between its rows, which the kernel does not read: so many are copied first, in microseconds on a GPU.
+"""The most elements of X that are copied first if its rows have gaps, which the kernel cannot read.
 
 PyTorch's own operator computes with a larger one, which cuBLAS reads as it lies.
 """
 
 
 def before_activation(activation: str, gradient: Tensor, y: Tensor | None, z: Callable[[], Tensor]) -> Tensor:
-    """The gradient before an activation from that behind it: by its result y, of gelu by its argument z."""
+    """The gradient before an activation from the one behind it, by the result y, or for gelu by the argument z."""
     aten = torch.ops.aten
     if activation == "none":
         return gradient
@@ -78,14 +78,14 @@ def _gemm_posed(c: Tensor, a: Tensor, b: Tensor, alpha: float, accuracy: str) ->
 
 
 def not_zero(alpha: float) -> float:
-    """The factor; raises NoKernelError for 0, as libraries do not multiply then, and NaN and infinity do not count."""
+    """The factor; raises NoKernelError for 0: libraries then skip the product, and NaN and infinity have no effect."""
     if alpha == 0:
         raise NoKernelError("a product times 0 is PyTorch's")
     return alpha
 
 
 def _gemm_pytorch(a: Tensor, b: Tensor, alpha: float, _accuracy: str) -> Tensor:
-    """The factor comes before the rounding to the dtype, as in the kernels."""
+    """The product times the factor, which comes before the rounding to the dtype, as in the kernels."""
     if alpha == 1:
         return torch.matmul(a, b)
     if a.dim() == b.dim() == 2:
@@ -188,7 +188,7 @@ def _linear_pytorch(x: Tensor, w: Tensor, b: Tensor | None, activation: str, _ac
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """The matrix whose rows are the vectors of the last dimension, of no length too."""
+    """The matrix whose rows are the vectors of the last dimension, also if these are empty."""
     return x.flatten(0, -2) if x.dim() > 1 else x[None]
 
 
@@ -304,5 +304,5 @@ def linear(
 
 
 def gemv(input: Tensor, vec: Tensor, *, alpha: float = 1.0) -> Tensor:  # noqa: A002 - PyTorch's name
-    """`torch.mv` times alpha."""
+    """The product of `torch.mv` times alpha."""
     return GEMV(input, vec, float(alpha))

@@ -61,7 +61,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: 
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    """The gradient of X alone: whole numbers have none, and nobody trains scales."""
+    """The gradient of X alone: whole numbers have no gradient, and nobody trains scales."""
     w, s = ctx.saved_tensors
     return gradient @ dequantised(w, s, ctx.weights), None, None, None
 

@@ -54,5 +54,5 @@ SOFTMAX = Operator(
 
 
 def softmax(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002 - PyTorch's name
-    """`torch.softmax`."""
+    """The result of `torch.softmax`."""
     return SOFTMAX(input, dim)

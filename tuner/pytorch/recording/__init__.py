@@ -1,1 +1,1 @@
-"""Records of what a program calls, and what of it operators could compute."""
+"""Records of a program's calls, and which of them our operators could compute."""

@@ -20,7 +20,7 @@ class RecordError(Exception):
 
 
 def run(command: Sequence[str], *, out: Path | None = None, demand: bool = False) -> int:
-    """The program's exit code, after it has ended; raises RecordError with one line where it does not start."""
+    """The program's exit code once it has ended; raises RecordError, in one line, where it does not start."""
     if out is not None and out.exists():
         raise RecordError(f"{out} is there already; name another file, or remove it")
     if out is not None and not out.absolute().parent.is_dir():

@@ -1,4 +1,4 @@
-"""What PyTorch's own operators compute, as problems of kernels: by the declarations of our operators.
+"""Calls of PyTorch's own operators as problems of kernels, by the declarations of our operators.
 
 An operator that no kernel computes is recorded by name, so that its share of the time is known.
 """
@@ -139,7 +139,7 @@ def is_recorded(function: Any) -> bool:
 
 
 def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Problem:
-    """The problem that a call poses, as its arrays lie; raises NoKernelError, KernelError or TunerError for none."""
+    """The problem of a call, as its arrays lie; raises NoKernelError, KernelError or TunerError where there is none."""
     packet = function.overloadpacket
     given: Sequence[Any]
     declared = function._schema.arguments  # noqa: SLF001 - as in operator.py
@@ -161,7 +161,7 @@ def problem_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]
 
 
 def posed_problem(name: str, posed: Posed, dtype: torch.dtype) -> Problem:
-    """The problem that is posed, as its arrays lie."""
+    """The problem of the posed call, as its arrays lie."""
     kernel = catalogue().get(name)
     axes = {axis: size for axis, size in posed.named.items() if axis in kernel.axis_names}
     options = {option: value for option, value in posed.named.items() if option not in axes}

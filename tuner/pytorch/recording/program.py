@@ -14,7 +14,7 @@ from tilewright.tuner.pytorch.recording.recorder import Recording, record
 
 
 def start(instructions: str) -> None:
-    """Records the calling thread until the process ends, then does what `record_command` wrote down."""
+    """Records the calling thread until the process ends, then acts on the options of `record_command`."""
     told = json.loads(instructions)
     context = record()
     seen = context.__enter__()

@@ -17,7 +17,7 @@ from tilewright.tuner.pytorch.tuned_call import layout_key
 
 
 class Recording(RecordedCalls):
-    """What was recorded, and what the service says of it."""
+    """The record of calls, and what the service says of them."""
 
     def report(self) -> str:
         """A table: what ran, its share of the time, and what tuning could gain by what the service predicts."""
@@ -53,7 +53,7 @@ class record(TorchDispatchMode):  # type: ignore[misc] # noqa: N801 - used as `w
         self.seen.total_ms += (time.perf_counter() - self._begun_s) * 1e3
 
     def __torch_dispatch__(self, function: Any, _types: Any, arguments: Sequence[Any] = (), named: Any = None) -> Any:
-        """The operator's result."""
+        """The operator's result; the call and its time are recorded."""
         named = named or {}
         if not is_recorded(function):
             return function(*arguments, **named)

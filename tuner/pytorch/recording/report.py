@@ -1,4 +1,4 @@
-"""What a recording holds, its report, and its demand: what the service is asked and told."""
+"""A recording's calls, its report, and its demand: questions and messages to the service."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tilewright.tuner.runtime.runtime import default_runtime
 
 LIMIT_S = 30.0
 MOST_SHAPES = 250
-"""Of one request: answers of a kilobyte or two stay within what is read of one."""
+"""The most shapes of one request: their answers, a kilobyte or two each, stay below the limit of a response."""
 
 MOST_ROWS = 40
 MOST_PREDICTED = 20
-"""Of the entries that take longest, so many are predicted from shipped records: each takes half a second."""
+"""The longest entries that are predicted from shipped records: each prediction takes half a second."""
 
 Question = tuple[str, str, tuple[tuple[str, bool | str], ...], str]
 """Kernel, dtype, options and device model: what the shapes of one request have in common."""
@@ -33,7 +33,7 @@ class NoServiceError(TunerError):
 
 
 def report(recording: RecordedCalls) -> str:
-    """A table, those that took longest first, and beneath it what stood in the way of an answer."""
+    """A table of calls, the longest first, and below it the reasons for missing answers."""
     entries, remark, answers = list(recording), "", dict[tuple[Problem, str], Mapping[str, Any]]()
     try:
         answers = _answers(_api(), entries)
@@ -67,7 +67,7 @@ def send_demand(recording: RecordedCalls) -> int:
 
 
 def gain(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
-    """Milliseconds of all its calls that the service's configuration would save, by its time; None where unknown."""
+    """Milliseconds that the service's configuration would save over all calls, by its time; None where unknown."""
     predicted_ms = _predicted_ms(entry, answers)
     return None if predicted_ms is None else max(0.0, entry.time_ms - entry.calls * predicted_ms)
 
@@ -98,7 +98,7 @@ def _answer(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, 
 
 
 def _predicted_ms(entry: Recorded, answers: Mapping[tuple[Problem, str], Mapping[str, Any]]) -> float | None:
-    """The time of the service's configuration for this very problem; of another shape's it says nothing."""
+    """The time of the service's configuration for this very problem; None where it is another shape's."""
     answer = _answer(entry, answers)
     return answer.get("time_ms") if answer.get("match") in {"exact", "range", "predicted"} else None
 
@@ -126,7 +126,7 @@ def _answers(api: ApiCalls, entries: Sequence[Recorded]) -> dict[tuple[Problem, 
 
 
 def _shipped(entries: Sequence[Recorded]) -> dict[tuple[Problem, str], Mapping[str, Any]]:
-    """What shipped records predict of the entries that are problems, where they tell a time."""
+    """The shipped records' predictions for the entries that are problems, where they tell a time."""
     found = dict[tuple[Problem, str], Mapping[str, Any]]()
     try:
         runtime = default_runtime()
@@ -140,7 +140,7 @@ def _shipped(entries: Sequence[Recorded]) -> dict[tuple[Problem, str], Mapping[s
 
 
 def _weighted(entries: RecordedCalls) -> dict[Question, dict[Problem, int]]:
-    """Calls by problem, for each question."""
+    """Calls by problem, grouped by the other parts of a request: a request has one device model and dtype."""
     weights: dict[Question, dict[Problem, int]] = defaultdict(lambda: defaultdict(int))
     for entry, problem, question in _questions(list(entries)):
         weights[question][problem] += entry.calls
@@ -148,7 +148,7 @@ def _weighted(entries: RecordedCalls) -> dict[Question, dict[Problem, int]]:
 
 
 def _questions(entries: Sequence[Recorded]) -> Iterator[tuple[Recorded, Problem, Question]]:
-    """Each entry that is a problem, with what its request is about."""
+    """Each entry that is a problem, with the key of the request that asks for it."""
     for entry in entries:
         if entry.problem is not None:
             problem, model = entry.problem, place_of(resolved(entry.device)).slug
@@ -190,7 +190,7 @@ class Recorded:
 
 @dataclass
 class RecordedCalls:
-    """What was seen so far; `total_ms` is the time from the beginning to the end of the record."""
+    """The calls seen so far; `total_ms` is the time from the beginning to the end of the record."""
 
     entries: dict[Hashable, Recorded] = field(default_factory=dict)
     total_ms: float = 0.0

@@ -65,7 +65,7 @@ class FamilyLaunches:
         self._places = Places(kernel, family)
 
     def launch(self, call: SizedCall, ordinal: int | None) -> None:
-        """One launch in the current context, or where none is in the arrays' own. Raises LaunchError before it runs.
+        """Launches once in the current context, or in the arrays' own where none is. Raises LaunchError before it runs.
 
         `ordinal`: the GPU of arrays that keep their memory; None: somebody may have freed it, so the driver is asked.
         """
@@ -97,13 +97,13 @@ class FamilyLaunches:
         self.loaded().pack(packed, address, stream)
 
     def load(self, size: int, ordinal: int) -> None:
-        """Compiles and loads what serves that size on that GPU; launches nothing. Raises LaunchError."""
+        """Compiles and loads the configuration for that size on that GPU; launches nothing. Raises LaunchError."""
         with pushed(primary(ordinal)):
             loaded = self.loaded()
             loaded.kernel_of(loaded.ranges.number(min(size, loaded.ranges.end)))
 
     def has_loaded(self, size: int, device: str) -> bool:
-        """Whether what serves that size is loaded on that GPU."""
+        """Whether the configuration for that size is loaded on that GPU."""
         here = [one for one in list(self._loaded.values()) if device == f"cuda:{one.ordinal}"]
         return any(one.has_loaded(one.ranges.number(min(size, one.ranges.end))) for one in here)
 
@@ -129,7 +129,7 @@ class FamilyLaunches:
 
 
 class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
-    """A family in one context, which is current whenever this is used. A range is loaded when it is used first."""
+    """A family in one context, which is current whenever this is used. A range is loaded at its first use."""
 
     def __init__(
         self, kernel: Kernel, family: Family, source: RangeSource, ordinal: int, workspaces: SharedWorkspaces
@@ -168,7 +168,7 @@ class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
             low = one.high + 1
 
     def _compile_ahead(self) -> None:
-        """Compiles what is in no cache in several processes: a compiler does one thing at a time within a process."""
+        """Compiles what no cache has, in several processes: within a process a compiler does one thing at a time."""
         arch, cache = arch_of(self.place.limits.compute_capability), CubinCache(default_folder())
         missing_code = (one.choice for one in self.ranges.ranges if one.choice.cubin is None)
         chosen = {one.configuration for one in missing_code if call_of_range(self._family, one) is None}
@@ -182,7 +182,7 @@ class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
                         compiled.result()
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
-        """Packs the operand for each range's configuration; those of one variant share what is kept."""
+        """Packs the operand for each range's configuration; configurations of one variant share the result."""
         for number in range(len(self.ranges)):
             self.kernel_of(number).pack(packed, address, stream)
 
@@ -220,7 +220,7 @@ class LoadedFamily(RangeLaunches["SizedKernel | SizedLibrary"]):
         return kernel
 
     def _launch_checked(self, number: int, kernel: SizedKernel, use: FirstUse, call: SizedCall) -> None:
-        """A launch of a configuration that was not verified for the family: the first one with a check of its rows."""
+        """Launches a configuration that was not verified for the family; the first launch has its rows checked."""
         check, taken = self._check, None
         with self._lock:
             if check is not None and check.use is use and check.is_over:

@@ -25,7 +25,7 @@ Known = Callable[[Kernel, Problem, TargetDevice], Choice | None]
 
 
 USUAL_SIZES = (512, 2048, 128)
-"""Where the one configuration of all sizes is predicted, where rows must not depend on their number."""
+"""The sizes at which one configuration for all is predicted, if rows must not depend on their number."""
 
 
 class InUse(NamedTuple):
@@ -96,7 +96,7 @@ class Families:
         return default_choice(kernel, family.largest, place, is_usable=usable)
 
     def without_workspace(self, kernel: Kernel, family: Family, place: TargetDevice, error: NoRoomError) -> Choice:
-        """A default that takes no workspace at any size; raises the error where only what was tuned may run.
+        """A default without a workspace at any size; raises the given error if only tuned configurations may run.
 
         It does so too where a row's result must not depend on how many there are.
         """
@@ -116,7 +116,7 @@ class Families:
             self._kept = {}
 
     def _guessed(self, kernel: Kernel, family: Family, place: TargetDevice) -> Ranges:
-        """One predicted configuration for all sizes where rows must not depend on their number, else one a range.
+        """Predicted ranges, each with a configuration; a single one where rows must not depend on their number.
 
         A range whose own is not right at both its ends gets that of the nearest range that is, or else the default.
         """
@@ -151,6 +151,6 @@ class Families:
 
 
 def _times(predicted: Mapping[int, Choice | None]) -> list[SizeTime]:
-    """What is expected at the sizes of which something is."""
+    """The expected times at the sizes for which there are any."""
     known = {size: choice for size, choice in predicted.items() if choice is not None}
     return [SizeTime(size, one.time_ms, one.library_ms) for size, one in sorted(known.items()) if one.time_ms]

@@ -31,7 +31,7 @@ class Geometry:
         self._interned: dict[tuple[Launch, ...], tuple[Launch, ...]] = {}
 
     def panels(self, size: int) -> Panels:
-        """How the axis is cut: in parts of at most the variant's `most_at_once`, as equal as whole tiles allow."""
+        """The axis cut in parts of at most the variant's `most_at_once`, as equal as whole tiles allow."""
         most = self._variant.most_at_once
         if not most or size <= most:
             return Panels(1, size, size)
@@ -40,7 +40,7 @@ class Geometry:
         return Panels(count, each, size - (count - 1) * each)
 
     def launches(self, size: int) -> tuple[Launch, ...]:
-        """Grid, block and shared memory of each launch, for so many at once."""
+        """Grid, block and shared memory of each launch, for a panel of so many."""
         found = self._launches.get(size)
         if found is None:
             problem = self._family.at(size)

@@ -38,7 +38,7 @@ class _Launches(Protocol):
 
 @dataclass(frozen=True)
 class _Plan:
-    """How arrays that lie so are launched, whatever the size. `ordinal`, `first`: as in the plan of a `Launcher`."""
+    """The launch plan for arrays of one layout and any size. `ordinal`, `first`: as in the plan of a `Launcher`."""
 
     launch: Callable[..., object]
     stream: Callable[[Any], int]
@@ -115,7 +115,7 @@ class AnySizeLauncher:
         return self._written(arrays)
 
     def _located(self, arrays: Sequence[Any]) -> tuple[_Plan, int, list[int]]:
-        """The plan for arrays that lie so, which other sizes share, their size and addresses. Raises LaunchError."""
+        """The plan for the arrays' layout, shared by other sizes; their size and addresses. Raises LaunchError."""
         addresses, layout, size = [], [], -1
         for array, axis, rank in zip(arrays, self._axes, self._ranks, strict=True):
             reader = READERS[type(array)]
@@ -159,14 +159,14 @@ class AnySizeLauncher:
         return problem, device_or_default(where)
 
     def choice_for(self, problem: Problem, device: str) -> Choice:
-        """`choice` for the problem that arrays pose on a resolved device."""
+        """The `choice` for the problem that arrays pose on a resolved device."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         if family is None:
             return self._exact(size).choice_for(problem, device)
         return self._source.ranges(self.kernel, family, place_of(device)).choice(size)
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
-        """What the problems have alike that the same range of the table serves."""
+        """A key shared by the problems that one range of the table serves."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         if family is None:
             return self._exact(size).range_of(problem, device)
@@ -180,7 +180,7 @@ class AnySizeLauncher:
         return self._source.is_found(family, place_of(device))
 
     def look_for(self, problem: Problem, device: str) -> None:
-        """Finds what `choice_for` returns then, for a thread beside the program's; raises as it does."""
+        """Finds, in a thread beside the program's, what `choice_for` then returns; raises as it does."""
         family = self._family_or_none(problem)
         if family is None:
             self._exact(problem.shape[self.family.axis]).look_for(problem, device)
@@ -188,14 +188,14 @@ class AnySizeLauncher:
             self._source.ranges(self.kernel, family, place_of(device))
 
     def takes_turns(self, choice: Choice, *, is_beside: bool = True) -> bool:
-        """Whether the first calls decide between the choice and a library's call; not where rows must not differ."""
+        """Whether first calls decide between the choice and a library's call; never where rows must not differ."""
         return not self.family.batch_invariant and self._choices.takes_turns(choice, is_beside=is_beside)
 
     def first_use(self, _problem: Problem, _device: str, _choice: Choice) -> None:
-        """None: each configuration is checked where it is launched."""
+        """Always None: each configuration is checked where it is launched."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
-        """What a thread does to have ready what arrays pose; None where other sizes of the range had it loaded."""
+        """A function that loads, in a thread, what arrays pose; None where other sizes of the range had it loaded."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         launches = family and self._launches(family, device if self.device else device.partition(":")[0])
         if launches and (not isinstance(launches, FamilyLaunches) or launches.has_loaded(size, device)):
@@ -203,7 +203,7 @@ class AnySizeLauncher:
         return partial(self.load_for, problem, device)
 
     def load_for(self, problem: Problem, device: str) -> None:
-        """Compiles and loads for what arrays pose on a resolved device; launches nothing. Raises LaunchError."""
+        """Compiles and loads for the arrays' problem on a resolved device; launches nothing. Raises LaunchError."""
         family, size = self._family_or_none(problem), problem.shape[self.family.axis]
         if family is None:
             self._exact(size).load_for(problem, device)
@@ -223,7 +223,7 @@ class AnySizeLauncher:
         self._launches(self.family, name).prepare(ordinal)
 
     def ranges(self, device: str | None = None) -> Ranges:
-        """Which configuration serves which sizes on that device."""
+        """The ranges of sizes, each with the configuration that serves it on that device."""
         return self._source.ranges(self.kernel, self.family, place_of(device_or_default(device or self.device)))
 
     def pack(self, array: Any, *, stream: Any = None) -> PackedOperand:
@@ -250,7 +250,7 @@ class AnySizeLauncher:
         return packed, (*arrays[:place], packed.array, *arrays[place + 1 :])
 
     def _planned(self, arrays: Sequence[Any], key: Hashable) -> tuple[_Plan, int]:
-        """The plan for arrays that lie so, and their size; raises LaunchError where they fit no problem."""
+        """The plan for the arrays' layout, and their size; raises LaunchError where they fit no problem."""
         readers, layouts = [READERS[type(array)] for array in arrays], _layouts(arrays)
         size = self._size_of(layouts)
         if size == 0:
@@ -275,7 +275,7 @@ class AnySizeLauncher:
         return plan, size
 
     def _posed(self, layouts: Sequence[Layout], size: int, key: Hashable) -> tuple[Problem, Hashable]:
-        """The problem that arrays pose which lie so, and under which key its plan may be kept; None for no key.
+        """The problem of arrays with these layouts, and the key under which its plan may be kept; None for no key.
 
         Along one element a stride says nothing, but other sizes have the same key: it is read as that of two.
         """
@@ -301,11 +301,11 @@ class AnySizeLauncher:
         return shape[axis]
 
     def _family_of(self, problem: Problem) -> Family:
-        """The family that arrays which lie so belong to; raises InvalidProblemError where the size moves other axes."""
+        """The family of arrays with these layouts; raises InvalidProblemError where the size moves other axes."""
         return self.family.of_problem(self.kernel.with_size_at_launch(problem, self.family.axis))
 
     def _family_or_none(self, problem: Problem) -> Family | None:
-        """None for what is launched by its size alone."""
+        """The family of the problem; None for a problem that is launched by its size alone."""
         try:
             return self._family_of(problem)
         except InvalidProblemError:

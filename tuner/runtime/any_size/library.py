@@ -34,13 +34,13 @@ class SizedLibrary:
         self._ready(family.high)
 
     def prepare(self, low: int, high: int) -> None:
-        """Asks for the algorithms at both ends, and makes the default stream's workspace as large as any may need."""
+        """Looks the algorithms up at both ends, and makes the default stream's workspace as large as any needs."""
         self._ready(low)
         self._ready(high)
         self._workspaces.reserve(SHARED_COUNTER_BYTES + WORKSPACE_BYTES)
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
-        """Nothing: a call of the library has no operand that is kept."""
+        """Does nothing: a library's call keeps no operand packed."""
 
     def launch(self, call: SizedCall) -> None:
         """Launches that size; raises LibraryRefusedError where it cannot, and nothing has run."""
@@ -69,7 +69,7 @@ class SizedLibrary:
 
 
 class HostSizedLibrary:
-    """OpenBLAS's routine at any size."""
+    """A call of OpenBLAS's routine at any size."""
 
     def __init__(self, kernel: Kernel, family: Family) -> None:
         self._kernel, self._family = kernel, family

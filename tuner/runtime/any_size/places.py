@@ -1,4 +1,4 @@
-"""Where arrays of a family lie, by the size of its axis: how far they reach, and where a panel of them begins."""
+"""Addresses of a family's arrays by the size of its axis: how far they reach, and where a panel begins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.kernels.problem import Problem
 
 
 def axis_of(tensor: Tensor, family: Family) -> int | None:
-    """Which axis of the tensor is the family's; None where its shape does not follow the size."""
+    """The axis of the tensor that is the family's; None where its shape does not follow the size."""
     one, two = (tuple(tensor.shape(family.at(size))) for size in (2, 3))
     changed = [place for place, (less, more) in enumerate(zip(one, two, strict=True)) if less != more]
     return changed[0] if changed else None
@@ -30,7 +30,7 @@ class Places:
         self._written = [place for place, tensor in enumerate(kernel.tensors) if tensor.role != "input"]
 
     def meet(self, size: int, addresses: Sequence[int]) -> bool:
-        """Whether an output and another array lie in one stretch of memory, which may still be apart within it."""
+        """Whether an output and another array share a stretch of memory; they may still be apart within it."""
         ends = [at + start + size * step for at, start, step in zip(addresses, self._starts, self._steps, strict=True)]
         for written in self._written:
             first, end = addresses[written], ends[written]
@@ -40,7 +40,7 @@ class Places:
         return False
 
     def moved(self, addresses: Sequence[int], start: int) -> tuple[int, ...]:
-        """Where the arrays begin from the element `start` of the axis on."""
+        """The addresses of the arrays' parts from element `start` of the axis on."""
         return tuple(address + start * step for address, step in zip(addresses, self._row_bytes, strict=True))
 
 
@@ -49,7 +49,7 @@ def _reach(tensor: Tensor, problem: Problem) -> int:
 
 
 def _row_bytes(tensor: Tensor, family: Family) -> int:
-    """Bytes from an element of the axis to the next, 0 in an array that all sizes share."""
+    """The bytes from an element of the axis to the next; 0 in an array that all sizes share."""
     axis = axis_of(tensor, family)
     if axis is None:
         return 0

@@ -1,4 +1,4 @@
-"""Which configuration serves which sizes of an axis: a short array, looked into by bisection."""
+"""The configuration that serves each size of an axis: a short array, searched by bisection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SizeRange:
 
 
 class SizeTime(NamedTuple):
-    """What was measured or is expected at one size: of the configuration that serves it, and of the library."""
+    """The time at one size, measured or expected, of the configuration that serves it, and the library's."""
 
     size: int
     time_ms: float
@@ -56,7 +56,7 @@ class Ranges:
         return bisect_left(self._ends, size)
 
     def choice(self, size: int) -> Choice:
-        """The configuration that serves that size, with the times there, between and beyond those that are known."""
+        """The configuration that serves that size, with times at it, estimated between and beyond known ones."""
         choice = self.ranges[self.number(size)].choice
         if choice.match == "default" or not self.times:
             return choice
@@ -76,13 +76,13 @@ class Ranges:
         return len(self.ranges)
 
     def replaced(self, number: int, choice: Choice) -> Ranges:
-        """The ranges with another configuration in that one."""
+        """The ranges with another configuration in the given one."""
         changed = [replace(one, choice=choice) if i == number else one for i, one in enumerate(self.ranges)]
         return Ranges(changed, joins=False, times=self.times)
 
 
 def _between(size: int, known: Sequence[tuple[int, float]]) -> float | None:
-    """The time at that size: straight between two on logarithmic scales; beyond the last it grows as the size does."""
+    """The time at that size: straight between two on logarithmic scales; past the last it grows as the size does."""
     if not known:
         return None
     sizes, times = zip(*known, strict=True)
@@ -91,7 +91,7 @@ def _between(size: int, known: Sequence[tuple[int, float]]) -> float | None:
 
 
 def guessed_at(family: Family) -> dict[int, tuple[int, int]]:
-    """By each size at which a configuration is predicted the ends of its range.
+    """The ends of each range, by the size at which its configuration is predicted.
 
     Ranges meet at the geometric means of their sizes.
     """
@@ -108,7 +108,7 @@ def is_sound_within(kernel: Kernel, family: Family, place: TargetDevice, choice:
 
 
 class Beyond:
-    """Which range serves sizes beyond the end of the last one, found once a size."""
+    """The ranges that serve sizes beyond the end of the last one, each found once a size."""
 
     def __init__(self, kernel: Kernel, family: Family, place: TargetDevice) -> None:
         self._kernel, self._family, self._place = kernel, family, place
@@ -136,7 +136,7 @@ class Beyond:
 
 
 def _joined(ranges: Sequence[SizeRange]) -> list[SizeRange]:
-    """Without an end between neighbours that run the same."""
+    """The ranges after joining neighbours that run the same."""
     joined: list[SizeRange] = []
     for one in ranges:
         if joined and _runs(joined[-1].choice) == _runs(one.choice):

@@ -1,4 +1,4 @@
-"""What serves sizes where there is no room for the workspace of their own configuration."""
+"""Replacements for configurations whose workspace has no room, size by size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Loaded = TypeVar("Loaded")
 
 
 class RangeLaunches(Generic[Loaded]):
-    """Launches of one family: each size by its range's configuration, or by another for whose workspace there is room.
+    """Launches of one family: each size by its range's configuration, or by another whose workspace has room.
 
     `_kernels`: by range, what is loaded so far.
     """
@@ -40,7 +40,7 @@ class RangeLaunches(Generic[Loaded]):
         raise NotImplementedError
 
     def launch_size(self, call: SizedCall) -> None:
-        """One launch of that size."""
+        """Launches once at that size."""
         ranges = self.ranges
         number = ranges.number(call.size) if call.size <= ranges.end else self._beyond.number(ranges, call.size)
         try:
@@ -60,7 +60,7 @@ class RangeLaunches(Generic[Loaded]):
 
 
 def within_limit(kernel: Kernel, family: Family, place: TargetDevice, ranges: Ranges) -> Ranges:
-    """The ranges, of which those beyond the limit of the setting have the configuration of the nearest one within it.
+    """The ranges, but beyond the setting's limit the configurations of the nearest range within it.
 
     One that has no other stays, and has no room when it is launched.
     """
@@ -79,7 +79,7 @@ def within_limit(kernel: Kernel, family: Family, place: TargetDevice, ranges: Ra
 
 
 def in_less(kernel: Kernel, family: Family, place: TargetDevice, ranges: Ranges, size: int) -> list[int]:
-    """The numbers of other ranges whose configurations take less memory at that size, the nearest first.
+    """The numbers of ranges whose configurations take less memory at that size, the nearest first.
 
     None where a row's result must not depend on how many there are: another configuration adds up in another order.
     """

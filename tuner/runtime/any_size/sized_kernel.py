@@ -92,7 +92,7 @@ class SizedKernel:
         return found
 
     def pack(self, packed: PackedOperand, address: int, stream: int) -> None:
-        """Packs the operand at that address, where this configuration keeps it packed and it is not yet."""
+        """Packs the operand at that address, if this configuration keeps it packed and it is not packed yet."""
         if self.kept_bytes:
             names = [tensor.name for tensor in self._kernel.tensors]
             addresses = tuple(address if name == packed.name else 0 for name in names)

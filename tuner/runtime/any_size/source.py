@@ -13,7 +13,7 @@ from tilewright.tuner.runtime.memory.room import NoRoomError
 
 
 class RangeSource(Protocol):
-    """Where ranges come from: `runtime.Runtime`'s `families`."""
+    """The source of ranges: `runtime.Runtime`'s `families`."""
 
     def ranges(self, kernel: Kernel, family: Family, place: TargetDevice, /) -> Ranges:
         """The configurations of the family on a device model."""
@@ -25,7 +25,7 @@ class RangeSource(Protocol):
         """The kernel's default for every size; raises LaunchError."""
 
     def without_workspace(self, kernel: Kernel, family: Family, place: TargetDevice, error: NoRoomError, /) -> Choice:
-        """A default that takes no workspace at any size; raises the error where only what was tuned may run."""
+        """A default without a workspace at any size; raises the given error if only tuned configurations may run."""
 
     def first_use(self, kernel: Kernel, family: Family, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
         """The check of that choice at its first launch; None where none is needed."""

@@ -1,4 +1,4 @@
-"""Where the table of a family comes from: the bundle, this machine, or the service, which is asked once a day."""
+"""The sources of a family's table: the bundle, this machine, or the service, which is asked once a day."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableSources:
-    """The sources of a runtime. With a bundle the service is not asked; `served` keeps what it answered."""
+    """The table sources of a runtime. With a bundle the service is not asked; `served` keeps the service's tables."""
 
     bundle: Bundle | None
     own: TableFolder

@@ -60,7 +60,7 @@ class TableFolder:
 
 
 def as_table(kernel: Kernel, family: Family, ranges: Ranges) -> dict[str, Any]:
-    """Ranges as `ranges_of` reads them, with how each matches its sizes, as locks have them."""
+    """A table of ranges as `ranges_of` reads it; as in locks, each range tells how it matches its sizes."""
     listed, low = [], 1
     for one in ranges.ranges:
         configuration = one.choice.configuration
@@ -82,7 +82,7 @@ def ranges_of(
     place: TargetDevice,
     loaded: Callable[[Choice, Mapping[str, Any]], Choice] = lambda choice, _facts: choice,
 ) -> Ranges | None:
-    """The ranges of a table; None where it is another version's, of other sources, or not sound on that device.
+    """The ranges of a table; None if its version or sources are others, or it is not sound on that device.
 
     `loaded`: the choice of a range with the machine code that the range names.
     """
@@ -109,7 +109,7 @@ def ranges_of(
 
 
 def called_ms(stated: Mapping[str, Any]) -> float | None:
-    """At a measured size the time of the library's call that is made at any size, else of its fastest one."""
+    """The time at a measured size of the library's call for any size, if one is made, else of its fastest call."""
     library_ms = stated.get("own_choice_ms") or stated["library_ms"]
     return None if library_ms is None else float(library_ms)
 

@@ -1,8 +1,8 @@
-"""What a caller gives a launcher. Checks that arrays fit a problem, and derives its transpositions from their layouts.
+"""Launchers' arguments: checks that arrays fit a problem, and derives its transpositions from their layouts.
 
 A transposed view is taken as the kernel's option of that name (`trans_a` for A). A kernel that says which problem its
-arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. What does not change from launch to
-launch is checked once for each combination of layouts, addresses each time.
+arrays pose (`posed_by`) takes slices and batches too. Any other stride is refused. Layouts are checked once for each
+combination, addresses at each launch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tilewright.tuner.runtime.arrays.views import Layout, contiguous_strides
 from tilewright.tuner.runtime.errors import ArgumentError, LaunchError, WrongDeviceError
 
 MOST_OVERLAP_STEPS = 10_000
-"""Of the search for an element that two views of one memory share: some milliseconds; then they count as sharing."""
+"""Steps of the search for an element that two views share: some milliseconds; then they count as sharing."""
 
 ALIGNMENT = 16
 """Bytes: what every allocation has and every kernel's vector loads rely on."""
 
 
 def laid_out(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Problem:
-    """The problem with its transpositions as these arrays lie, one layout for each tensor in the declared order.
+    """The problem with its transpositions set by these arrays' layouts, one for each tensor in the declared order.
 
     Raises ArgumentError naming the array and the fix.
     """
@@ -75,7 +75,7 @@ def _posed(kernel: Kernel, problem: Problem, layouts: Sequence[Layout]) -> Probl
 
 
 def one_place(kernel: Kernel, layouts: Sequence[Layout]) -> tuple[str, int | None]:
-    """Where all arrays are: ("cpu", None), or "cuda" and the GPU's number where an array tells it.
+    """The place of all arrays: ("cpu", None), or "cuda" and the GPU's number where an array tells it.
 
     Raises WrongDeviceError where they are apart.
     """
@@ -118,7 +118,7 @@ class _Place:
     dtype: str
 
     def meets(self, other: _Place) -> bool:
-        """Whether they may have an element in common; views of one matrix need not."""
+        """Whether two arrays may have an element in common; views of one matrix need not."""
         if self._end <= other.start or other._end <= self.start:
             return False
         if self.layout.is_dense and other.layout.is_dense:
@@ -135,7 +135,7 @@ class _Place:
 
     @property
     def __array_interface__(self) -> dict[str, object]:
-        """NumPy's view of it, by which it solves where strides meet."""
+        """NumPy's view of the array: NumPy finds out where strides meet."""
         strides = tuple(stride * ITEM_BYTES[self.dtype] for stride in self.layout.strides)
         typestr = np.dtype(self.dtype).str
         return {
@@ -148,7 +148,7 @@ class _Place:
 
 
 def default_scalars(kernel: Kernel, problem: Problem) -> dict[str, float]:
-    """1 for each scalar, 0 where the problem says that it is 0; of one with a dtype of its own what tuning passes."""
+    """Default scalars: 1, or 0 where the problem says so; for one with a dtype of its own, the value for tuning."""
     return {
         a.name: float(a.value(problem) != 0) if a.dtype is None else a.number(problem)
         for a in kernel.arguments
@@ -203,7 +203,7 @@ def _check_shape(tensor: Tensor, problem: Problem, layout: Layout) -> None:
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Row-major, where the stride of an axis with one element does not count."""
+    """Whether it is row-major; the stride of an axis with one element does not count."""
     expected = contiguous_strides(tuple(shape))
     return all(size == 1 or have == want for size, have, want in zip(shape, strides, expected, strict=True))
 

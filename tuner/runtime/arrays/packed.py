@@ -12,7 +12,7 @@ from tilewright.tuner.runtime.launches.contexts import current_handle, pushed
 
 
 class PackedOperand:
-    """The array, which must not change from then on, and what kernels keep of it, by context and problem.
+    """A packed array, which must not change any more, and what kernels keep of it, by context and problem.
 
     It may be used by any launcher, stream and thread. Captured graphs read it too: keep it as long as them.
     """
@@ -22,7 +22,7 @@ class PackedOperand:
         self._kept: dict[object, KeptMemory] = {}
 
     def address(self, key: object, make: Callable[[], KeptMemory]) -> int:
-        """Where what is kept under that key lies, made where it is not there yet."""
+        """The address of what is kept under that key, made where it is not there yet."""
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept.setdefault(key, make())
@@ -39,7 +39,6 @@ class KeptMemory:
         self.address = memory.value
 
     def __del__(self) -> None:
-        """Frees it; with its context it is gone already."""
         if self.address:
             with contextlib.suppress(DriverError), pushed(self._context):
                 call("cuMemFree_v2", ctypes.c_uint64(self.address))

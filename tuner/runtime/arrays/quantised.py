@@ -57,7 +57,7 @@ Host = NDArray[Any]
 
 
 def _copies(array: Any) -> tuple[Callable[[Any], Host], Callable[[Host], Any]]:
-    """How such an array comes to the host, and how one there becomes its like, on its device."""
+    """Functions that copy such an array to the host, and an array there back to its device and type."""
     if isinstance(array, np.ndarray):
         return lambda given: given, lambda made: made
     packages = {base.__module__.partition(".")[0] for base in type(array).__mro__}

@@ -52,7 +52,7 @@ class _Readers(dict[type, Reader]):
 
 
 READERS = _Readers()
-"""By type, as they are met; raises LaunchError for types that are no arrays."""
+"""Readers by type, added as types are met; raises LaunchError for types that are no arrays."""
 
 
 def _choose(kind: type) -> Reader:

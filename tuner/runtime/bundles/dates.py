@@ -25,7 +25,7 @@ from tilewright.tuner.runtime.errors import BundleWarning, warn
 
 
 def files_not_older(folder: Path, public_key: Path | None, *, allow_older: bool) -> CheckedFolder:
-    """`checked_files`, and with a key OlderBundleError where a newer bundle of that key has been used here.
+    """The `checked_files`; with a key raises OlderBundleError where a newer bundle of that key was used here.
 
     With `allow_older` the folder is taken all the same, and its date counts from then on.
     """
@@ -52,14 +52,14 @@ def state_folder() -> Path:
 
 
 def newest(key_id: str, names: Collection[str]) -> str:
-    """The newest date under which one of these files, signed by that key, was used here; empty where none was."""
+    """The newest date under which one of these files, signed by that key, was used here; empty without one."""
     dates = _read(key_id)
     # A date in the future, which an earlier version has kept, would bar every bundle until then.
     return max((date for name in names if (date := dates.get(name, "")) <= _now()), default="")
 
 
 def remember(key_id: str, names: Collection[str], date: str) -> None:
-    """Notes that these files are of that date. Where that cannot be written it is logged, without an error."""
+    """Notes that these files have that date. If it cannot be written, that is logged and no error."""
     path = _path(key_id)
     dates = _read(key_id)
     if all(dates.get(name, "") == date for name in names):

@@ -46,7 +46,7 @@ class SigningKeyError(TunerError):
 
 @dataclass(frozen=True)
 class CheckedFolder:
-    """The contents by name, all as they were made. `date`: of making, where a signature covers it, else empty."""
+    """Contents by name, all as they were made. `date`: of making, if a signature covers it, else empty."""
 
     contents: dict[str, bytes]
     date: str = ""
@@ -58,7 +58,7 @@ def made_line(moment: datetime) -> str:
 
 
 def checked_files(folder: Path, public_key: Path | None) -> CheckedFolder:
-    """The files; raises BrokenBundleError where one is not as it was made.
+    """The files after a check of their sums; raises BrokenBundleError where one has changed.
 
     With a key the sums must be signed by it, else UntrustedBundleError: sums alone only tell of accidents.
     """

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Chooses(Protocol):
-    """Where configurations come from: `runtime.Runtime`."""
+    """The source of configurations: `runtime.Runtime`."""
 
     def choose(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> Choice:
         """The configuration for a problem on a device model."""
@@ -24,23 +24,23 @@ class Chooses(Protocol):
         """Whether `choose` asks no service and predicts nothing, which takes up to seconds."""
 
     def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice, /) -> None:
-        """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
+        """Finds what `choose` then returns, and leaves the interpreter to other threads; raises as `choose`."""
 
     contests: Contests
     """The first calls of launchers, by range."""
 
     @property
     def checks_first_use(self) -> bool:
-        """Whether the first calls tell anything, as the setting says."""
+        """Whether first uses are checked, by the setting."""
 
     def claim_times(self, kernel: Kernel, problem: Problem, device: str, choice: Choice, verdict: Verdict, /) -> None:
-        """Tells a service what the first calls saw."""
+        """Tells a service the times of the first calls."""
 
     def takes_turns(self, choice: Choice, /, *, is_beside: bool) -> bool:
         """Whether the first calls decide between it and a library's call."""
 
     def loaded(self, kernel: Kernel, problem: Problem, place: TargetDevice, load: Callable[[Choice], T], /) -> T:
-        """The result of `load` for the choice, or for the default where that cannot be used; raises LaunchError."""
+        """The result of `load` for the choice, or for the default if the choice cannot be used; raises LaunchError."""
 
     def first_use(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice, /) -> FirstUse | None:
         """The check of that choice at its first launch; None where none is needed."""

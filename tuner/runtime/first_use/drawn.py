@@ -35,9 +35,9 @@ _HALF_WIDTH = 1.5
 
 
 def verified(use: FirstUse, launch: Launched) -> bool:
-    """Whether the configuration may be used: it was or is now found right, or nothing can tell.
+    """Whether the configuration may be used: it is or was found right, or nothing can tell.
 
-    What is wrong is withdrawn. Where it cannot be checked so, a call may check it. Raises what `launch` raises.
+    A wrong configuration is withdrawn. Where it cannot be checked so, a call may check it. Raises what `launch` raises.
     """
     if use.state in {"right", "wrong"}:
         return use.state == "right"
@@ -89,7 +89,7 @@ def _finding(kernel: Kernel, problem: Problem, launch: Launched) -> Finding:
 
 
 def _kinds(kernel: Kernel, problem: Problem) -> list[str]:
-    """Normal numbers, and lines of very different sizes; of a user's kernel such as its author may have thought of."""
+    """Kinds of numbers: normal ones, lines of very different sizes; for a user's kernel what its author expects."""
     from tilewright.kernels.catalogue import catalogue  # noqa: PLC0415
     from tilewright.tuner.arrays import NORMAL, UNIFORM, input_kinds  # noqa: PLC0415
     from tilewright.tuner.line_kinds import LINES, MIXED  # noqa: PLC0415
@@ -100,7 +100,7 @@ def _kinds(kernel: Kernel, problem: Problem) -> list[str]:
 
 
 def _memory(tensor: Tensor, problem: Problem, arrays: Arrays) -> HostMemory:
-    """The array as it lies, aligned; NaN in every float of an output that is not read."""
+    """Aligned memory of the array as it lies; NaN in every float of an output that is not read."""
     layout = tensor.layout(problem)
     size_bytes = layout.elements * ITEM_BYTES[tensor.dtype_for(problem)]
     room = np.full(size_bytes + _ALIGNMENT, 0xFF, np.uint8)

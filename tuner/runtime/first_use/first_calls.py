@@ -17,7 +17,7 @@ from tilewright.tuner.turns.opponents import Opponent, opponent
 from tilewright.tuner.turns.turns import Run, Turns, held
 
 ONE_SIZE = -1
-"""In place of a size where a launcher has only one."""
+"""The size that stands for the only one of a launcher."""
 
 
 class Launches(Protocol):
@@ -32,10 +32,10 @@ class Launches(Protocol):
         """The configuration for the problem on a resolved device."""
 
     def loading_of(self, problem: Problem, device: str) -> Callable[[], None] | None:
-        """What a thread does to have it ready; None where it is."""
+        """A function for a thread that makes ours ready; None where it is ready."""
 
     def range_of(self, problem: Problem, device: str) -> Hashable:
-        """What the problems have alike whose first calls decide together."""
+        """A key shared by problems whose first calls decide together."""
 
     def takes_turns(self, choice: Choice) -> bool:
         """Whether the first calls decide between the choice and a library's call."""
@@ -44,7 +44,7 @@ class Launches(Protocol):
 def first_calls(
     launcher: Launches, choices: Chooses, stated: Problem, arrays: Sequence[Any], device: str
 ) -> FirstCalls | None:
-    """The first calls of arrays with these layouts; None where calls decide nothing, or no library's call is known."""
+    """The first calls for arrays of these layouts; None where calls decide nothing, or no library call is known."""
     if not turns.has_events(device) or not choices.checks_first_use:
         return None
     defaults = {one.name: one.default for one in launcher.kernel.options}
@@ -53,7 +53,7 @@ def first_calls(
 
 
 class FirstCalls:
-    """Who computes, by size, on arrays that otherwise lie alike."""
+    """The computing side, ours or the library's, for each size of arrays that otherwise lie alike."""
 
     def __init__(self, launcher: Launches, choices: Chooses, library: Opponent) -> None:
         self._launcher, self._choices, self._opponent = launcher, choices, library
@@ -63,7 +63,7 @@ class FirstCalls:
     def __call__(
         self, size: int, arrays: Sequence[Any], scalars: tuple[float, ...], stream: int, ours: Callable[[], object]
     ) -> None:
-        """Launches ours, or has the library compute; raises what ours does."""
+        """Launches ours or the library's call; raises what ours does."""
         if turns.wants_ours() or self._is_refused or not self._opponent.fits(arrays, scalars):
             ours()
             return
@@ -79,7 +79,7 @@ class FirstCalls:
         return self._runs.get(size) is _ours
 
     def _begun(self, size: int, problem: Problem, device: str) -> Run:
-        """What runs from now on; the configuration is found by who calls, as that may warn or raise."""
+        """The run of this size from now on; the caller's thread finds the configuration, as that may warn or raise."""
         self._runs[size] = _ours
         choice = self._launcher.choice_for(problem, device)
         if not self._launcher.takes_turns(choice):
@@ -103,7 +103,7 @@ class FirstCalls:
         return run
 
     def _library(self, given: Sequence[Any]) -> None:
-        """The library's call; ours where the library refuses such arrays, which it does before it writes."""
+        """Makes the library's call; ours where the library refuses such arrays, which it does before it writes."""
         try:
             self._opponent.call(given[0], given[1])
         except (RuntimeError, TypeError, ValueError):

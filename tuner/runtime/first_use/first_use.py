@@ -1,4 +1,4 @@
-"""Which answers are checked when they are used first, what the checks found, and what follows.
+"""Answers that are checked at their first use, the checks' findings, and their consequences.
 
 A check belongs to a subject, which today is one problem on one device model; an answer for a range of sizes has that
 range as its subject, so that one check settles all of its sizes. What else the first calls of a subject can tell, such
@@ -24,7 +24,7 @@ from tilewright.tuner.switches import is_on
 SETTING = "TILEWRIGHT_FIRST_USE"
 
 UNVERIFIED = frozenset({"predicted", "nearest", "transferred", "estimated"})
-"""How an answer matches a problem whose shape it was not verified at."""
+"""Matches of answers that were not verified at the problem's shape."""
 
 State = Literal["waiting", "under way", "right", "wrong", "unchecked"]
 
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     expected: float | None = None
 
     def __str__(self) -> str:
-        """In words, behind a colon."""
+        """The verdict in words, to stand behind a colon."""
         if not self.wrong:
             return "rows of the result are within their bounds"
         first = f", first at {self.where}: got {self.got:.9g}, expected {self.expected:.9g}" if self.where else ""
@@ -74,13 +74,12 @@ class FirstUse:
         self._lock = ForkSafeLock()
 
     def __str__(self) -> str:
-        """The configuration and what is known of it, for people."""
         chosen = f"{self.choice.configuration} ({self.choice.match}, from {self.choice.origin})"
         states = {"right": "checked", "wrong": "withdrawn", "unchecked": "not checked"}
         return f"{states.get(self.state, self.state)}: {chosen}: {self.reason}"
 
     def take(self) -> bool:
-        """Whether the caller is the one to check; nobody else gets it then."""
+        """Takes the check for the caller; false where another caller has it."""
         with self._lock:
             is_free = self.state == "waiting"
             if is_free:
@@ -88,19 +87,19 @@ class FirstUse:
             return is_free
 
     def release(self, reason: str = "the launch that was to be checked failed") -> None:
-        """The one that took it could not check it: another call may."""
+        """Gives the check back, which could not be made: another call may take it."""
         with self._lock:
             if self.state == "under way":
                 self.state, self.reason = "waiting", reason
 
     def give_up(self, reason: str) -> None:
-        """Nothing can check it; what was found already stands."""
+        """Ends the check: nothing can make it, and earlier findings stand."""
         with self._lock:
             if self.state not in {"right", "wrong"}:
                 self.state, self.reason = "unchecked", reason
 
     def listen(self, method: Callable[[FirstUse, Finding], None]) -> None:
-        """Calls this bound method, as long as its object lives, where the configuration turns out to be wrong."""
+        """Calls this bound method, as long as its object lives, if the configuration turns out to be wrong."""
         with self._lock:
             self._listeners = [one for one in self._listeners if one() is not None]
             if all(one() != method for one in self._listeners):
@@ -142,7 +141,7 @@ class FirstUses:
         self._own: dict[_Key, FirstUse] = {}
 
     def of(self, kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) -> FirstUse | None:
-        """The first use of this answer; None where it was verified at its shape, or nothing is to be checked."""
+        """The first use of this choice; None if it was verified at its shape, or nothing is to be checked."""
         is_of_another_code = choice.match == "range" and not problem.at_launch  # verified with its size at launch
         if not self.is_on or not (choice.match in UNVERIFIED or is_of_another_code):
             return None
@@ -177,7 +176,7 @@ def _key(kernel: Kernel, problem: Problem, place: TargetDevice, choice: Choice) 
 
 
 def forget() -> None:
-    """Everything is a first use again, for tests: what was withdrawn may be used."""
+    """Makes everything a first use again, for tests: withdrawn configurations may be used."""
     with _LOCK:
         _USES.clear()
 
@@ -188,7 +187,7 @@ def is_enabled() -> bool:
 
 
 def _release_all() -> None:
-    """In a forked child: the threads that were checking are not there."""
+    """Releases every use in a forked child, as the threads that were checking are not there."""
     for use in _USES.values():
         use.release("a process that was forked meanwhile began to check it")
 

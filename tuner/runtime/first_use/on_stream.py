@@ -38,7 +38,7 @@ _ENTRIES = ("keep_rows", "check_rows")
 
 
 class _Verdict(ctypes.Structure):
-    """`Verdict` of rows.cu."""
+    """The structure `Verdict` of rows.cu."""
 
     _fields_ = (
         ("state", ctypes.c_int),
@@ -51,7 +51,7 @@ class _Verdict(ctypes.Structure):
 
 
 class _Memory:
-    """Memory of one check: on the device, and a verdict in the host's. It is used again when a verdict was read.
+    """Memory of one check, on the device, and its verdict on the host. It is reused once the verdict was read.
 
     Its first `counters_bytes` are zero before and after a check; what follows is not.
     """
@@ -69,7 +69,7 @@ class _Memory:
 
 
 class _Reserve:
-    """Memory that checks of one context have given back; freeing it would wait for the whole GPU."""
+    """Memory that checks of one context gave back; freeing it would wait for the whole GPU."""
 
     def __init__(self) -> None:
         self._free: list[_Memory] = []
@@ -85,7 +85,7 @@ class _Reserve:
         return _Memory(size_bytes, counters_bytes)
 
     def give_back(self, memory: _Memory) -> None:
-        """Only after its verdict was read: nothing runs on it any more."""
+        """Takes memory back whose verdict was read: nothing runs on it any more."""
         memory.verdict.state = 0
         with self._lock:
             self._free.append(memory)
@@ -128,7 +128,7 @@ class RowsCheck:
         return self._reserve.take(self.product.memory_bytes, self.product.counters_bytes)
 
     def turn_to(self, use: FirstUse) -> bool:
-        """Whether the check is for that use of the product from now on; not while a verdict on another is awaited."""
+        """Makes the check serve that use of the product, and tells whether it does: not while a verdict is awaited."""
         if self.use is use:
             return True
         if self.is_under_way and not self.is_over:
@@ -143,7 +143,7 @@ class RowsCheck:
         return True
 
     def taken(self, stream: int) -> CheckedLaunch | None:
-        """The check of the launch that follows on that stream; None where that is not to be checked, as a graph's."""
+        """The check of the next launch on that stream; None if it is not to be checked, as in a graph."""
         memory = self._memory
         if memory is None or self.use.state != "waiting" or capture_id(stream) or not self.use.take():
             return None
@@ -151,7 +151,7 @@ class RowsCheck:
         return CheckedLaunch(self, memory, stream)
 
     def abandon(self, *, is_enqueued: bool) -> None:
-        """The launch that was taken failed, so that another may be checked, in memory that nothing is writing to."""
+        """Gives up the check of a launch that failed, so that another is checked, in memory that nothing writes to."""
         if is_enqueued:
             try:
                 self._memory = self._taken()
@@ -168,7 +168,7 @@ class RowsCheck:
 
     @property
     def is_over(self) -> bool:
-        """Whether the verdict is there: this check's, or where it checks nothing another one's."""
+        """Whether a verdict is there: this check's, or if it checks nothing, another one's."""
         if self._is_running and self.use.state in {"under way", "right"}:
             return self._memory is None or bool(self._memory.verdict.state)
         return self.use.state not in {"waiting", "under way"}
@@ -189,21 +189,21 @@ class RowsCheck:
 
 
 class CheckedLaunch:
-    """The check of one launch: what its kernels are called with is its own, since other launches may be under way."""
+    """The check of one launch. Its kernels' arguments are its own, since other launches may be under way."""
 
     def __init__(self, check: RowsCheck, memory: _Memory, stream: int) -> None:
         self._check, self._memory, self._stream = check, memory, stream
         self._has_failed = False
 
     def before(self, addresses: Sequence[int], scalars: Sequence[float], rows: int | None = None) -> None:
-        """Keeps rows of an output that the launch will read, and what it is called with; `rows` as in `of_launch`."""
+        """Keeps rows of outputs that the launch will read, and its numbers; `rows` as in `of_launch`."""
         product = self._check.product
         self._task = product.of_launch(addresses, scalars, rows)
         product.of_memory(self._task, self._memory.device, self._memory.verdict_address)
         self._enqueue(self._check.before)
 
     def after(self) -> None:
-        """Computes and judges the rows, behind the launch; not where the rows could not be kept."""
+        """Computes and judges the rows, behind the launch; does nothing if the rows could not be kept."""
         if not self._has_failed:
             self._enqueue(self._check.after)
 

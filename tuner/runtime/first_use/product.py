@@ -32,7 +32,7 @@ _OWN_BOUNDS = {"float32": 0.5, "float64": 0.5, "bfloat16": 1.0, "float16": 1.0}
 types. They are granted on top of what verification grants."""
 
 _ACTIVATIONS = ("none", "relu", "sigmoid", "tanh", "gelu", "silu")
-"""In the order of rows.cu."""
+"""Activations in the order of rows.cu."""
 
 CHECKED_ON_STREAM = frozenset({"gemm", "linear", "gemv"})
 """Kernels that are one product. No others are checked on a GPU."""
@@ -42,7 +42,7 @@ CHECKED_AT_LAUNCH = frozenset({("gemm", "m"), ("linear", "m")})
 
 
 class Task(ctypes.Structure):
-    """`Task` of rows.cu."""
+    """The structure `Task` of rows.cu."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("a", "b", "c", "bias")),
@@ -57,7 +57,7 @@ class Task(ctypes.Structure):
 
 
 class ProductTask:
-    """The task of one problem, but for addresses and numbers, which come with each launch.
+    """The task of one problem without addresses and numbers, which come with each launch.
 
     `slices`: into how many parts the sum is divided, so that there are blocks for all multiprocessors.
     """
@@ -123,7 +123,7 @@ class ProductTask:
         return task
 
     def _lay_out(self) -> None:
-        """Fills in sizes and strides; of a batch the last matrix is looked at."""
+        """Fills in sizes and strides; in a batch the last matrix is checked."""
         problem, task, shape = self._problem, self.task, self._problem.shape
         if self._kernel.name == "gemv":
             self._names = {"a": "x", "b": "A", "c": "y"}
@@ -156,7 +156,7 @@ class ProductTask:
         return layout.strides[-2], layout.strides[-1]
 
     def _bound(self) -> None:
-        """Verification's bound for these sums."""
+        """The bound of verification for these sums."""
         problem, task, output = self._problem, self.task, self._kernel.output.dtype_for(self._problem)
         product = self._kernel.product
         terms = product.terms(problem) if product else int(task.terms)
@@ -171,7 +171,7 @@ class ProductTask:
 
 
 def definitions(kernel: Kernel, problem: Problem) -> dict[str, str]:
-    """The macros of rows.cu: the type of the factors, and of the output where it is another."""
+    """The macros of rows.cu: the factors' type, and the output's if it differs."""
     is_wide = problem.is_half and kernel.output.dtype_for(problem) == "float32"
     return real_macros(problem.dtype) | ({"OUTPUT_FLOAT32": "1"} if is_wide else {})
 

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 
 class RowsOf:
-    """The rows of a problem that are compared; all of it where the kernel does not say along which axis they are.
+    """The rows of a problem that are compared; all of it if the kernel does not tell the axis of its rows.
 
     A result along that axis depends on the same part of the arrays that have the axis, and on the whole of others; of a
     batch of matrices the last is looked at. `why_not`: why nothing can be compared, else empty.
@@ -66,7 +66,7 @@ class RowsOf:
             self._axes[tensor.name] = next((place for place, (large, small) in pairs if large != small), None)
 
     def of(self, tensor: Tensor, array: Array) -> Array:
-        """A copy of the rows of an array that is laid out as the whole problem's; a whole one where it has none."""
+        """A copy of an array's rows, if it is laid out as the whole problem's; of an array without rows, all of it."""
         if array.ndim > len(tensor.shape(self.problem)):
             array = array[-1]
         axis = self._axes[tensor.name]
@@ -100,7 +100,7 @@ class RowsOf:
 
 
 def _without_overflow(out: Array, reference: Reference, dtype: str) -> Array:
-    """The output with what is right where it is not finite and sums may have overflowed on their way.
+    """The output with the right values where it is not finite and sums may have overflowed on their way.
 
     Verification draws no such numbers, but programs have them.
     """
@@ -110,7 +110,7 @@ def _without_overflow(out: Array, reference: Reference, dtype: str) -> Array:
 
 
 class HostRows:
-    """Compares a launch on arrays of the host's memory, given by their addresses. `why_not`: see `RowsOf`."""
+    """Compares a launch on the host's arrays, given by addresses. `why_not`: see `RowsOf`."""
 
     def __init__(self, kernel: Kernel, problem: Problem, most_flops: float = MOST_FLOPS) -> None:
         self._kernel, self._problem, self._rows = kernel, problem, RowsOf(kernel, problem, most_flops)
@@ -119,7 +119,7 @@ class HostRows:
         self._inputs: dict[str, Array] = {}
 
     def before(self, addresses: Sequence[int], scalars: Sequence[float]) -> None:
-        """Keeps the rows of what the launch reads."""
+        """Keeps the rows of outputs that the launch reads."""
         places = zip(self._kernel.tensors, addresses, strict=True)
         read = [(tensor, at) for tensor, at in places if tensor.is_read(self._problem)]
         found = {tensor: self._rows.of(tensor, self._array(tensor, at)) for tensor, at in read}
@@ -139,7 +139,7 @@ class HostRows:
 
 
 class _AtAddress:
-    """Memory as NumPy takes it over: it is not copied."""
+    """Memory in a form that NumPy takes over without a copy."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self.__array_interface__ = {"data": (address, False), "shape": (size_bytes,), "typestr": "|u1", "version": 3}

@@ -1,1 +1,1 @@
-"""Where configurations are known from: the answers on disk, a service, shipped records."""
+"""The sources of known configurations: answers on disk, a service, shipped records."""

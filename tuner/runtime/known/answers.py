@@ -27,7 +27,7 @@ _KEPT = ("variant", "configuration", "match", "time_ms", "library", "source_hash
 
 
 class AnswerCache:
-    """One small file for each problem and device model, whole or not there; any number of processes may share it."""
+    """Answers, a small file for each problem and device model, whole or absent; any processes may share a folder."""
 
     def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder or default_folder().parent / "answers"
@@ -36,7 +36,7 @@ class AnswerCache:
     def get(self, kernel: Kernel, problem: Problem, place: TargetDevice, *, even_old: bool = False) -> Choice | None:
         """The service's answer within a day (`even_old`: ever), where this version can still use it.
 
-        What was measured with a faulty source, since corrected, is a prediction.
+        A measurement of a faulty source, since corrected, counts as a prediction.
         """
         path = self._path(problem, place)
         try:

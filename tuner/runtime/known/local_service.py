@@ -28,7 +28,7 @@ def local_address() -> str | None:
 
 
 class NotedAddress:
-    """From `start` to `stop`, or to the end of the process, the address can be found in the data folder.
+    """An address that can be found in the data folder from `start` to `stop`, or to the end of the process.
 
     Whether somebody listens is told by a lock, which ends with the process, however that ends. Processes of one port
     share it.
@@ -41,7 +41,7 @@ class NotedAddress:
         self._file: TextIOWrapper | None = None
 
     def start(self) -> None:
-        """Notes it; where the folder cannot be written, the launcher needs TILEWRIGHT_URL, which is logged."""
+        """Writes the address down; a folder that cannot be written is logged: launchers then need TILEWRIGHT_URL."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a")

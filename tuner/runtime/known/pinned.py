@@ -13,7 +13,7 @@ from tilewright.tuner.runtime.errors import LaunchError
 
 
 class Pinned:
-    """The named configurations of one runtime, with what is known of those that were not verified at their shape."""
+    """The named configurations of one runtime, and the first uses of those not verified at their shape."""
 
     def __init__(self, configurations: Mapping[Problem, Configuration]) -> None:
         self.configurations: dict[Problem, Configuration] = dict(configurations)
@@ -32,7 +32,7 @@ class Pinned:
         matches: Mapping[Problem, str],
         calls: Mapping[Problem, str],
     ) -> None:
-        """Names these from now on; their matches and calls replace those of earlier ones."""
+        """Names these from now on; their matches and library calls replace those of earlier ones."""
         self.configurations |= configurations
         kept = {problem: call for problem, call in self._calls.items() if problem not in configurations}
         self._calls = kept | dict(calls)

@@ -35,7 +35,7 @@ class PredictionProcess:
         self._lock = ForkSafeLock()
 
     def answer(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Mapping[str, Any] | None:
-        """What shipped records predict; computed here for a user's kernel, and where the process cannot be asked."""
+        """The shipped records' prediction, computed here for a user's kernel and where the process cannot be asked."""
         own = {one.name: one.folder for one in catalogue().kernels()}
         if own.get(kernel.name) != kernel.folder:
             return predicted_here(kernel, problem, place)
@@ -77,7 +77,7 @@ class PredictionProcess:
 
 
 PREDICTIONS = PredictionProcess()
-"""That of this process."""
+"""The prediction process of this process."""
 
 MOST_AT_ONCE = 8
 _AT_ONCE: list[PredictionProcess] = []
@@ -86,7 +86,7 @@ _AT_ONCE_LOCK = ForkSafeLock()
 
 @atexit.register
 def close() -> None:
-    """Ends all processes."""
+    """Ends all prediction processes."""
     for one in (PREDICTIONS, *_AT_ONCE):
         one.close()
 

@@ -1,4 +1,4 @@
-"""What shipped records predict, kept on disk, since a prediction takes about a second."""
+"""Predictions from shipped records, kept on disk, since each takes about a second."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Predictions:
     def of(
         self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None = None
     ) -> Choice | None:
-        """The prediction, made where it is not kept; None where shipped records have none."""
+        """The prediction, made unless it is kept; None where shipped records have none."""
         if self._kept is None or place.limits.compute_capability == NO_GPU:
             return None
         known = self.kept(kernel, problem, place)
@@ -45,7 +45,7 @@ class Predictions:
         return replace(known, origin="shipped")
 
     def make(self, kernel: Kernel, problems: Iterable[Problem], place: TargetDevice) -> None:
-        """Keeps those of these problems, several at once where there are cores for that."""
+        """Makes and keeps the predictions for these problems, several at once if there are cores for that."""
         from tilewright.tuner.runtime.known.prediction_process import answers_at_once  # noqa: PLC0415 - seldom needed
 
         if self._kept is None or place.limits.compute_capability == NO_GPU:

@@ -39,14 +39,14 @@ MAX_REPORTS = 256
 
 
 class SeenTimes(NamedTuple):
-    """What calls of a program took on its GPU, in turns: medians, and how many of each."""
+    """The times of a program's calls on its GPU, ours and the library's in turns: medians, and how many of each."""
 
     ours_ms: float
     library_ms: float
     calls: int
 
     def __str__(self) -> str:
-        """In words."""
+        """The times in words."""
         return f"first calls took {self.ours_ms:.4g} ms, the library's {self.library_ms:.4g} ms ({self.calls} of each)"
 
 
@@ -66,7 +66,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class ApiCalls:
-    """One API. Raises ServiceAddressError for an address or a key that can be none."""
+    """Calls of one API. Raises ServiceAddressError for an address or a key that cannot be one."""
 
     def __init__(self, url: str, key: str | None, limit_s: float) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -148,7 +148,7 @@ def refusal(error: urllib.error.HTTPError) -> dict[str, Any]:
 
 
 class Service:
-    """`answered` is called for each answer, also for one that comes after the limit."""
+    """The service that launchers ask; `answered` is called for each answer, also one after the limit."""
 
     def __init__(self, url: str, key: str | None, limit_s: float, answered: Answered) -> None:
         self._api = ApiCalls(url, key, limit_s)
@@ -166,7 +166,7 @@ class Service:
     def table(
         self, family: Family, place: TargetDevice, keep: Callable[[dict[str, Any]], object]
     ) -> dict[str, Any] | None:
-        """The table of a family, or None, in the same way; `keep` gets it, also where it comes after the limit."""
+        """The table of a family, or None, in the same way; `keep` gets it, even after the limit."""
 
         def outcome() -> Outcome:
             answer = self._outcome_of(lambda: self._api.table(family, place.slug))

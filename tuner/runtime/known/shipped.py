@@ -15,7 +15,7 @@ from tilewright.tuner.predict.tiles import Tiles
 from tilewright.tuner.runtime.choice import TargetDevice, is_admitted
 
 _TILES: dict[Hashable, Tiles] = {}
-"""By kernel, dtype and options: a process asks for several shapes of each."""
+"""Tiles by kernel, dtype and options: a process asks for several shapes of each."""
 
 MOST_FITS = 16
 _FITS: dict[Hashable, Predictor] = {}

@@ -1,4 +1,4 @@
-"""Where configurations come from, in order: pinned, bundle, cache on disk, service, shipped records, default."""
+"""The sources of configurations, in order: pinned, bundle, cache on disk, service, shipped records, default."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SERVICE_LIMIT_S = 2.0
 
 
 class Known(NamedTuple):
-    """What was found on one device model: of problems of one size, and of families."""
+    """The findings on one device model: for problems of one size, and for families."""
 
     choices: Mapping[Problem, Choice]
     ranges: Mapping[Family, Ranges]
@@ -107,7 +107,7 @@ class Sources:
         return not is_asked and self._predictions.kept(kernel, problem, place) is not None
 
     def look_for(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> None:
-        """Finds what `choose` returns then, and leaves the interpreter to other threads; raises as `choose`."""
+        """Finds what `choose` then returns, and leaves the interpreter to other threads; raises as `choose`."""
         from tilewright.tuner.runtime.known.prediction_process import PREDICTIONS  # noqa: PLC0415 - seldom needed
 
         self.choose(kernel, problem, place, predict=PREDICTIONS.answer)
@@ -142,7 +142,7 @@ class Sources:
         return self._uses.of(kernel, problem, place, choice)
 
     def takes_turns(self, choice: Choice, /, *, is_beside: bool) -> bool:
-        """Whether the first calls decide between it and a library's call: nobody measured both here or named it.
+        """Whether first calls decide between it and a library's call: nobody measured both here or named it.
 
         `is_beside`: the records hold it against that call.
         """
@@ -151,7 +151,7 @@ class Sources:
 
     @property
     def checks_first_use(self) -> bool:
-        """Whether the first calls tell anything, as the setting says."""
+        """Whether first uses are checked, by the setting."""
         return self._uses.is_on
 
     def first_uses(self) -> list[CheckedUse]:
@@ -170,7 +170,7 @@ class Sources:
             self._service.claim(use.kernel, use.problem, use.place, driver, use.choice.configuration, str(finding))
 
     def claim_times(self, kernel: Kernel, problem: Problem, device: str, choice: Choice, verdict: Verdict) -> None:
-        """Tells the service, where there is one, what the first calls saw; it measures for itself."""
+        """Tells the service, if there is one, the times of the first calls; it measures for itself."""
         if self._service is None or verdict.ours is None or verdict.library is None or choice.is_measured:
             return
         expected_ms, place = choice.time_ms or 1.0, place_of(device)
@@ -193,13 +193,13 @@ class Sources:
             self._forget(configurations)
 
     def known(self, slug: str) -> Known:
-        """All that was looked for on a device model so far, but what somebody has named."""
+        """All findings on a device model so far, without named configurations."""
         choices = {problem: one for (problem, where), one in list(self._choices.items()) if where == slug}
         ranges = {one.family: one.ranges for one in self.families.in_use(slug)}
         return Known({problem: one for problem, one in choices.items() if one.origin not in NAMED}, ranges)
 
     def adopt(self, known: Known, slug: str) -> None:
-        """Takes what another process of the program knows, for launchers that are asked for later."""
+        """Takes over another process's findings, for launchers that are asked for later."""
         with self._lock:
             self._forget(known.choices)
             self._choices |= {(problem, slug): choice for problem, choice in known.choices.items()}
@@ -207,7 +207,7 @@ class Sources:
 
     @property
     def asks_service(self) -> bool:
-        """Whether a service may know more from one day to the next."""
+        """Whether a service is asked, which may know more from one day to the next."""
         return self._service is not None
 
     def learn(self, problem: Problem, place: TargetDevice, answer: Mapping[str, Any]) -> None:
@@ -225,7 +225,7 @@ class Sources:
         """The result of `load` for the chosen configuration, or for the kernel's default where that raises LaunchError.
 
         A prediction was compiled by nobody, and what was measured by another version of the compiler. From then on the
-        default is the choice, with one warning. What the application pinned is not replaced.
+        default is the choice, with one warning. A configuration that the application pinned is not replaced.
         """
         choice = self.choose(kernel, problem, place)
         try:
@@ -296,7 +296,7 @@ class Sources:
         return default_choice(kernel, problem, place, is_usable=usable)
 
     def _of_dense(self, kernel: Kernel, problem: Problem, place: TargetDevice) -> Choice | None:
-        """What is known of dense arrays, as the nearest, for arrays with gaps or a packed one, where it fits."""
+        """The dense arrays' configuration as the nearest, for arrays with gaps or a packed one, where it fits."""
         usual = {name: value for name, value in problem.options.items() if name != "packed_b"}
         plain = kernel.problem(problem.dense.stated_shape, problem.dtype, usual)
         if plain == problem:
@@ -309,7 +309,7 @@ class Sources:
         return None if self._uses.is_withdrawn(kernel, problem, place, choice) else choice
 
     def _of_fp32(self, kernel: Kernel, problem: Problem, place: TargetDevice, predict: Predict | None) -> Choice | None:
-        """For TF32, of which nothing is known: what FP32 has. The library's TF32 is expected to be faster than that."""
+        """FP32's configuration for TF32 of which nothing is known; the library's TF32 is expected to be faster."""
         exact = _in_fp32(kernel, problem)
         if exact == problem:
             return None
@@ -342,7 +342,7 @@ def _driver(place: TargetDevice) -> str:
 
 
 def _in_fp32(kernel: Kernel, problem: Problem) -> Problem:
-    """The problem, with all bits where its accuracy may be TF32's."""
+    """The same problem in FP32, where its accuracy allows TF32."""
     if problem.options.get("accuracy") != "tf32":
         return problem
     exact = kernel.problem(problem.stated_shape, problem.dtype, {**problem.options, "accuracy": "fp32"})

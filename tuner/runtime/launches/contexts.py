@@ -32,7 +32,7 @@ class Memory:
 
 
 class Scratch:
-    """Where the driver writes the id of the current context of one thread."""
+    """The place where the driver writes the id of one thread's current context."""
 
     def __init__(self) -> None:
         self.context_id = ctypes.c_ulonglong()
@@ -64,7 +64,7 @@ def current_handle() -> int:
 
 
 def current_id() -> int:
-    """The number of the current context, which no other context of the process ever has; a handle may come back."""
+    """The number of the current context, which is unique in the process; a context's handle may be used again."""
     mine = OF_THREAD.scratch
     call("cuCtxGetId", None, mine.context_id_at)
     return mine.context_id.value
@@ -98,7 +98,7 @@ def look_up(address: int) -> Memory:
 
 
 def allocation_of(address: int) -> Allocation:
-    """The allocation that the address lies in; whether it still is there is asked by the same question.
+    """The allocation that the address lies in; its question later tells whether it is still there.
 
     Memory that has no id, as some pools' has not, gets one that no answer is equal to.
     """
@@ -157,7 +157,7 @@ def primary(ordinal: int) -> int:
 
 @contextmanager
 def allowed_while_capturing() -> Iterator[None]:
-    """Calls that are no part of a CUDA graph, also while this thread captures one."""
+    """Allows, while this thread captures a CUDA graph, calls that are no part of it."""
     mode = ctypes.c_int(_RELAXED)
     call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
     try:

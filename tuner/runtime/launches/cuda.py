@@ -93,7 +93,7 @@ class CudaLaunches:
         self._submit(loaded, words, addresses, scalars, stream, packed)
 
     def launch_fresh(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int, ordinal: int) -> None:
-        """As `launch`, of arrays that keep their memory and of outputs that nothing else lies in.
+        """Launches as `launch` does, on arrays that keep their memory and into outputs that nothing else lies in.
 
         In a context in which such arrays were launched before, nothing of them is looked up: a model has new addresses
         in every call, and asking for each took longer than the launch.
@@ -159,13 +159,13 @@ class CudaLaunches:
         stream: int,
         packed: PackedOperand | None,
     ) -> None:
-        """Launches what is loaded in place of a kernel whose workspace has no room; raises NoRoomError."""
+        """Launches what replaced a kernel whose workspace has no room; raises NoRoomError."""
         self._drop(loaded)
         other = self.prepared()
         self._enqueue_all(other, other.words(), addresses, scalars, stream, packed)
 
     def _drop(self, loaded: _Loaded) -> None:
-        """What the current context launches is found anew."""
+        """Forgets what the current context launches, so that it is found anew."""
         mine = OF_THREAD.scratch
         self._ask_context(None, mine.context_id_at)
         with self._lock:
@@ -198,7 +198,7 @@ class CudaLaunches:
                 raise loaded.failure(status)
 
     def _stands(self, loaded: _Loaded) -> bool:
-        """Whether the configuration is right, now that the verdict is there; if not, it is not launched again."""
+        """Whether the configuration is right, now that there is a verdict; if not, it is not launched again."""
         check, loaded.check = loaded.check, None
         if check is None or check.settle():
             return True
@@ -240,7 +240,7 @@ class CudaLaunches:
                 pass  # another one was loaded, which ends at the default
 
     def _is_verified(self, loaded: _Loaded) -> bool:
-        """Whether the configuration may stay; what is wrong is not launched again."""
+        """Whether the configuration may stay; a wrong one is not launched again."""
         check, use = loaded.check, loaded.use
         if check is not None and check.is_under_way:
             with allowed_while_capturing():
@@ -253,7 +253,7 @@ class CudaLaunches:
         return False
 
     def _launch_copies(self, loaded: _Loaded, memory: Sequence[HostMemory], scalars: tuple[float, ...]) -> None:
-        """One launch on copies of the host's memory, in the declared order; the outputs are there when it returns."""
+        """Launches once on copies of the host's arrays, in the declared order; outputs are there when it returns."""
         with allowed_while_capturing():
             copies = [KeptMemory(one.nbytes) for one in memory]
             for one, copy in zip(memory, copies, strict=True):
@@ -291,7 +291,7 @@ class CudaLaunches:
             return self._loaded[number]
 
     def _called(self, choice: Choice, ordinal: int) -> LoadedLibrary | None:
-        """The library's call where it was faster and is here; what cannot be made ready is not tried again."""
+        """The library's call if it was faster and is here; one that cannot be made ready is not tried again."""
         name, _ = call_of(self._problem, choice)
         if name is None:
             return None

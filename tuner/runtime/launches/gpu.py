@@ -51,7 +51,7 @@ def count() -> int:
 
 
 def driver_words() -> str:
-    """The CUDA that the driver is made for; NVML, which says its own version, is not in every installation."""
+    """The CUDA version that the driver supports; its own version would need NVML, which not every host has."""
     version = ctypes.c_int()
     call("cuDriverGetVersion", ctypes.byref(version))
     return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"

@@ -44,7 +44,7 @@ def _place(most_workspace_bytes: int | None) -> TargetDevice:
 
 
 class HostLaunches:
-    """Launches of one problem on the CPU, checked at their first use where their configuration was not verified."""
+    """Launches of one problem on the CPU; a configuration that was not verified is checked at its first use."""
 
     def __init__(self, kernel: Kernel, problem: Problem, choices: Chooses) -> None:
         self._kernel, self._problem, self._choices = kernel, problem, choices
@@ -133,7 +133,7 @@ class HostLibrary:
         self._scalars = [argument.name for argument in kernel.arguments if isinstance(argument, Scalar)]
 
     def launch(self, addresses: tuple[int, ...], scalars: tuple[float, ...], *_rest: object) -> None:
-        """As `HostFunction.launch`."""
+        """Calls the library on arrays at these addresses; see `HostFunction.launch`."""
         check_addresses(self._kernel, self._problem, addresses)
         names = (tensor.name for tensor in self._kernel.tensors)
         numbers = dict(zip(self._scalars, scalars, strict=True))
@@ -141,7 +141,7 @@ class HostLibrary:
 
 
 class HostFunction:
-    """One configuration, loaded. A launch is over when the call returns; launches of one library follow each other.
+    """One configuration, loaded. A launch is over when the call returns; launches of one library never overlap.
 
     A kernel whose threads wait for each other for ever ends the process, with a sentence on stderr.
     """
@@ -218,5 +218,5 @@ def _builder(folder: Path) -> HostBuilder:
 
 @cache
 def lock_of(_path: str) -> ForkSafeLock:
-    """The lock of the library at that path: its launches follow each other."""
+    """The lock of the library at that path, so that its launches never overlap."""
     return ForkSafeLock()

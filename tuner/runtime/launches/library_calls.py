@@ -25,7 +25,7 @@ from tilewright.tuner.runtime.memory.room import ROOM, NoRoomError
 from tilewright.tuner.runtime.memory.shared import SharedWorkspaces, shared_workspaces
 
 _REFUSED: dict[tuple[Problem, str], str] = {}
-"""By problem and name, why a call could not be made ready in this process."""
+"""The reasons why calls could not be made ready in this process, by problem and name."""
 
 _APART = 1 << 12
 """Between the addresses that stand for arrays until a launch names theirs."""
@@ -45,7 +45,7 @@ def call_of(problem: Problem, choice: Choice) -> tuple[str | None, str]:
 
 
 def refuse(problem: Problem, name: str, reason: object) -> None:
-    """Nobody tries that call again in this process."""
+    """Marks the call as refused: it is not tried again in this process."""
     _REFUSED[problem, name] = str(reason)
 
 
@@ -68,7 +68,7 @@ class LibraryWorkspaces:
         self._shared = shared or shared_workspaces(current_id())
 
     def address(self, stream: int) -> int:
-        """The one for a launch on that stream now; raises LibraryRefusedError."""
+        """The address of the workspace for a launch on that stream now; raises LibraryRefusedError."""
         try:
             return self._shared.address(stream, self._size_bytes) + SHARED_COUNTER_BYTES
         except NoRoomError as error:
@@ -77,25 +77,25 @@ class LibraryWorkspaces:
 
 @cache
 def _library_in(_context: int) -> cublaslt.CublasLt:
-    """With one handle for the context of that id, which is current; any number of threads may use it."""
+    """The library with one handle for the current context, which has that id; any number of threads may use it."""
     return cublaslt.CublasLt()
 
 
 @cache
 def _cublas_in(_context: int, _precision: str) -> SharedCublas:
-    """With one handle for the context of that id, which is current, and the products of one precision."""
+    """The library with one handle for the current context, which has that id, and the products of one precision."""
     return SharedCublas()
 
 
 class SharedCublas(cublas.Cublas):
-    """A handle of which one launch at a time says the stream and the workspace."""
+    """A handle whose stream and workspace are set by one launch at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock, self._place = ForkSafeLock(), (-1, -1)
 
     def algorithm(self, product: Product, name: str) -> cublas.Routine | None:
-        """The routine of that name; None where it has none for this product."""
+        """The routine of that name; None where cuBLAS has none for this product."""
         with self._lock:
             return next((one for one in self.routines(product) if one.name == name), None)
 
@@ -159,14 +159,14 @@ class LoadedLibrary(Loaded):
         return LibraryArguments(matmul, self._places, self._alpha, self._beta)
 
     def _first(self, *arguments: object) -> int:
-        """The first launch, in which the library may load code, also while a graph is captured."""
+        """Makes the first launch, at which the library may load code, even while a graph is captured."""
         self.enqueue = self._library.enqueue
         with allowed_while_capturing():
             status: int = self.enqueue(*arguments)
         return status
 
     def failure(self, status: int) -> Exception:
-        """What a status of its launch means."""
+        """The error that a status of its launch means."""
         return LibraryRefusedError(self._name, f"{self._name}: status {status}")
 
 

@@ -49,14 +49,14 @@ Constant = tuple[int, int, int]
 
 
 class HasAddress(Protocol):
-    """Workspaces of launches."""
+    """The workspaces of launches on all streams."""
 
     def address(self, stream: int) -> int:
-        """The one for a launch on that stream now."""
+        """The address of the workspace for a launch on that stream now."""
 
 
 class Loaded:
-    """What is launched in one context. `spare`: arguments that no launch uses just then.
+    """A kernel as it is launched in one context. `spare`: arguments that no launch uses just then.
 
     `check`: that of its first use, until its verdict was read. `enqueue` makes one of the steps of such arguments.
     """
@@ -74,7 +74,7 @@ class Loaded:
         self.spare: list[Any] = []
 
     def look(self, addresses: tuple[int, ...], words: Any) -> list[Allocation]:
-        """The allocations of the addresses; raises LaunchError where nothing may be launched on one here."""
+        """The allocations of the addresses; raises LaunchError where nothing may be launched on one of them."""
         check_addresses(self._kernel, self._problem, addresses)
         for tensor, address in zip(self._kernel.tensors, addresses, strict=True):
             check_memory(tensor.name, look_up(address), self._context, self.ordinal)
@@ -84,7 +84,7 @@ class Loaded:
         return allocations
 
     def fill(self, addresses: tuple[int, ...], stream: int) -> None:
-        """Copies inputs to constant memory, on the stream; the addresses are all of a launch's."""
+        """Copies inputs to constant memory, on the stream; `addresses` are all of a launch's."""
         for place, target, size_bytes in self.constants:
             source, size, on = ctypes.c_uint64(addresses[place]), ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream)
             call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), source, size, on)
@@ -124,11 +124,11 @@ class LoadedKernel(Loaded):
         self.enqueue = function("cuLaunchKernelEx")
 
     def failure(self, status: int) -> Exception:
-        """What a status of its launch means."""
+        """The error that a status of its launch means."""
         return LaunchError(f"{self._problem}: {DriverError('cuLaunchKernelEx', status)}")
 
     def words(self) -> LaunchArguments:
-        """Words for one more launch at a time."""
+        """Arguments for one more launch at a time."""
         return self._words(list(zip(self._functions, self._geometries, strict=True)))
 
     def _words(self, steps: Sequence[tuple[ctypes.c_void_p, Launch]]) -> LaunchArguments:
@@ -136,7 +136,7 @@ class LoadedKernel(Loaded):
         return LaunchArguments(self._kernel, self._problem, steps, scratch, self._nulls, self._maps)
 
     def kept(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> int:
-        """Where the packed operand lies, packed now where it is not yet; the addresses are all of a launch's."""
+        """The address of the packed operand, packed now where it is not yet; `addresses` are all of a launch's."""
         return packed.address(self._key, lambda: self._pack(packed, addresses, stream))
 
     def _pack(self, packed: PackedOperand, addresses: tuple[int, ...], stream: int) -> KeptMemory:

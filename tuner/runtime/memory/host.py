@@ -16,7 +16,7 @@ Memory = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class HostWorkspace:
-    """Zeros for the launches of one library, which follow each other."""
+    """Zeroed memory for the launches of one library, which never overlap."""
 
     def __init__(self) -> None:
         self._held: tuple[Memory, Scratch] | None = None
@@ -24,12 +24,11 @@ class HostWorkspace:
         register(self)
 
     def __del__(self) -> None:
-        """Counts what it held no longer, which goes with it."""
         for one in self.yielded():
             one.give_back()
 
     def memory(self, size_bytes: int) -> Memory:
-        """At least so many bytes, zero where they are new; a launch keeps them until it is over. Raises NoRoomError."""
+        """At least so many bytes, zero if they are new; a launch keeps them until it is over. Raises NoRoomError."""
         with self._lock:
             if self._held is not None and self._held[1].size_bytes >= size_bytes:
                 return self._held[0]
@@ -42,11 +41,11 @@ class HostWorkspace:
             return aligned
 
     def yielded(self) -> Iterable[Scratch]:
-        """What it holds, which is freed when no launch has it any more."""
+        """The memory held here, which is freed when no launch has it any more."""
         with self._lock:
             held, self._held = self._held, None
             return [] if held is None else [held[1]]
 
 
 def _nothing(_address: int) -> None:
-    """NumPy frees it."""
+    """Frees nothing, as NumPy does."""

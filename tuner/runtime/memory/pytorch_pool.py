@@ -54,7 +54,7 @@ class PyTorchPool:
                 self._small = None
 
     def _pool_for(self, size_bytes: int) -> Any:
-        """A new pool for a large allocation: PyTorch frees memory of a pool only when nothing lies in it any more."""
+        """A new pool for a large allocation: PyTorch frees a pool's memory only when nothing is left in it."""
         if size_bytes > _SMALL_BYTES:
             return self._torch.cuda.MemPool()
         self._small = self._small or self._torch.cuda.MemPool()

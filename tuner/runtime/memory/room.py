@@ -1,4 +1,4 @@
-"""How much scratch memory launches may keep on each device: the limit of a setting, and what a device refused."""
+"""The scratch memory that launches may keep on each device: a setting's limit, and refusals by the device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Room:
         self._lock = ForkSafeLock()
 
     def check(self, ordinal: int, size_bytes: int) -> None:
-        """Raises NoRoomError where so many more bytes are beyond the limit, or were refused a moment ago."""
+        """Raises NoRoomError if so many more bytes exceed the limit, or were refused a moment ago."""
         if not size_bytes:
             return
         limit, taken = limit_bytes(), self._taken[ordinal]
@@ -69,11 +69,11 @@ class Room:
         self._refused.clear()
 
     def taken_bytes(self, ordinal: int) -> int:
-        """What launches keep there."""
+        """The bytes that launches keep on that GPU."""
         return self._taken[ordinal]
 
     def by_device(self) -> dict[int, int]:
-        """What launches keep on each GPU, by its number."""
+        """The bytes that launches keep on each GPU, by its number."""
         return {ordinal: taken for ordinal, taken in dict(self._taken).items() if ordinal != HOST}
 
 

@@ -19,7 +19,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Scratch:
-    """Memory that is counted until it is given back; `context` is the one it lies in, 0 for the host's."""
+    """Memory that is counted until it is given back; `context` is the one that it lies in, 0 for the host's."""
 
     def __init__(self, address: int, size_bytes: int, ordinal: int, free: Callable[[int], None]) -> None:
         self.address, self.size_bytes = address, size_bytes
@@ -35,10 +35,10 @@ class Scratch:
 
 
 class Holder(Protocol):
-    """What keeps scratch memory from call to call."""
+    """A holder of scratch memory that lasts from call to call."""
 
     def yielded(self) -> Iterable[Scratch]:
-        """What may be given back: it is not used for launches from now on."""
+        """The memory that may be given back: launches do not use it from now on."""
 
 
 _HOLDERS: WeakSet[Holder] = WeakSet()
@@ -46,16 +46,16 @@ _LOCK = ForkSafeLock()
 
 
 def register(holder: Holder) -> None:
-    """Has the holder give back on `release`, as long as it lives."""
+    """Registers a holder, which gives its memory back on `release`, as long as it lives."""
     with _LOCK:
         _HOLDERS.add(holder)
 
 
 def release() -> int:
-    """Gives back the scratch memory of all launches, and says how many bytes; later launches take it again.
+    """Gives back the scratch memory of all launches, which later ones take again; the bytes.
 
-    Waits for the GPU. What CUDA graphs were captured with stays theirs. Call it while no other thread launches and
-    nothing is captured.
+    Waits for the GPU. Memory that CUDA graphs were captured with stays theirs. Call it while no other thread launches
+    and nothing is captured.
     """
     with _LOCK:
         yielded = [one for holder in list(_HOLDERS) for one in holder.yielded()]

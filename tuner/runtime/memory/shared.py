@@ -41,7 +41,7 @@ class SharedWorkspaces:
                 self._largest = 0
 
     def address(self, stream: int, size_bytes: int) -> int:
-        """The address of the stream's workspace, of at least that size. Where there is none yet, it is made first.
+        """The address of the stream's workspace of at least that size, made first where there is none.
 
         Raises NoRoomError.
         """
@@ -52,7 +52,7 @@ class SharedWorkspaces:
         )
 
     def yielded(self) -> Iterable[Scratch]:
-        """The workspaces of streams, which get new ones from now on; graphs keep theirs."""
+        """The streams' workspaces, which are replaced from now on; graphs keep theirs."""
         with self._lock:
             return without_graphs(self._by_use)
 
@@ -69,7 +69,7 @@ class SharedWorkspaces:
             return fresh.address
 
     def _largest_possible(self, size_bytes: int) -> Scratch:
-        """A workspace as large as any known launch needs, where there is room for that."""
+        """A workspace as large as any known launch needs, if there is room for that."""
         if self._largest > size_bytes:
             try:
                 return zeroed(self._largest)

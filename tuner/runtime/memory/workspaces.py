@@ -33,7 +33,7 @@ class Workspaces:
         register(self)
 
     def address(self, stream: int) -> int:
-        """The one for a launch on that stream now; allocated, and waited for, when it is first asked for.
+        """The address for a launch on that stream now; allocated, and waited for, at the first request.
 
         Raises NoRoomError.
         """
@@ -46,18 +46,18 @@ class Workspaces:
         return workspace.address
 
     def yielded(self) -> Iterable[Scratch]:
-        """The workspaces of streams, which get new ones from now on; graphs keep theirs."""
+        """The streams' workspaces, which are replaced from now on; graphs keep theirs."""
         with self._lock:
             return without_graphs(self._by_use)
 
 
 def without_graphs(by_use: dict[Use, Scratch]) -> list[Scratch]:
-    """The workspaces of streams, which are taken out; those of graphs stay."""
+    """The streams' workspaces, taken out; those of graphs stay."""
     return [by_use.pop(use) for use in list(by_use) if not use[1]]
 
 
 def use_of(stream: int) -> Use:
-    """The stream by its id, which is never used again; while it is captured, its handle and the graph's id."""
+    """The stream's id, which is never used again; while it is captured, its handle and the graph's id."""
     if stream in _DEFAULT:
         return _DEFAULT_USE
     capture = capture_id(stream)

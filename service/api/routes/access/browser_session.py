@@ -97,7 +97,7 @@ def _end(token: str, request: Request) -> None:
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    """Name and attributes; behind a proxy with TLS browsers use https, though their requests arrive here without it."""
+    """The cookie's name and attributes; behind a proxy with TLS browsers use https, though requests arrive without."""
     name = sessions.cookie_name(request.url.scheme)
     return {"key": name, "httponly": True, "samesite": "strict", "secure": name == sessions.HOST_COOKIE}
 

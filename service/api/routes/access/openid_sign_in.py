@@ -78,7 +78,7 @@ async def come_back(
 
 
 def _session(attempt: Attempt, request_id: str | None, **answer: Any) -> str | None:
-    """The token of a session for whoever comes back; None where the provider does not say who that is."""
+    """The token of a session for the person who comes back; None if the provider does not name one."""
     openid = _openid()
     try:
         person = openid.provider().person(attempt, **answer)
@@ -95,7 +95,7 @@ def _session(attempt: Attempt, request_id: str | None, **answer: Any) -> str | N
 
 
 def _openid() -> Any:
-    """The module, which needs Authlib; raises NotFoundError where no provider is set."""
+    """The module for OpenID, which needs Authlib; raises NotFoundError without a provider."""
     if settings().oidc_issuer is None:
         raise NotFoundError("sign-in", "openid", remedy="TILEWRIGHT_OIDC_ISSUER names a provider.")
     from tilewright.service.api import openid  # noqa: PLC0415

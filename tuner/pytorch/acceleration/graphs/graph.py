@@ -22,7 +22,7 @@ from tilewright.tuner.pytorch.plans import is_off
 def graph_of(
     model: nn.Module, run: Sample, standard: Standard, compiled: Callable[..., Any] | None = None
 ) -> GraphForward:
-    """The model as it is now as a CUDA graph, whose replays are right; raises CaptureError, or what PyTorch does.
+    """A CUDA graph of the model as it is now, whose replays are right; raises CaptureError, or PyTorch's own errors.
 
     `compiled`: what torch.compile made of the model, which is captured instead.
     """
@@ -36,7 +36,7 @@ def graph_of(
 
 
 class GraphForward:
-    """The `forward` of a whole model. `before`: the instance's own, None where it had none; `is_on`: it replays.
+    """The `forward` of a whole model. `before`: the instance's own forward, or None; `is_on`: it replays.
 
     It replays for tensors that lie as those of the capture, of its thread and its stream, while every parameter and
     buffer is where it was, and weights that it has as whole numbers are what they were; otherwise, with gradients and
@@ -52,16 +52,16 @@ class GraphForward:
         self.before, self._forward = before, before or type(self.model).forward.__get__(self.model)
 
     def __reduce__(self) -> tuple[type[GraphForward], tuple[nn.Module, Callable[..., Any] | None]]:
-        """Without the graph."""
+        """Pickles the model without its graph."""
         return GraphForward, (self.model, self.before)
 
     def put(self) -> None:
-        """Makes it the forward of the model, in which the same is installed as when it was captured."""
+        """Makes it the model's forward; the model must have the same replacements as at the capture."""
         self._stand_before(vars(self.model).get("forward"))
         self.model.forward = self
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
-        """The model's result."""
+        """The model's result, from the graph where it was captured for such arguments."""
         parts = Parts()
         if self.is_on and self._is_captured(positional, named, parts):
             return self._call.replayed(parts, self._graph.replay)
@@ -114,7 +114,7 @@ class GraphForward:
 
     @property
     def remark(self) -> str:
-        """For which calls there is no replay though their arguments are the same objects; empty where there is none."""
+        """A remark on calls that are not replayed though their arguments are the same objects; empty without such."""
         if not self._call.changes_shape:
             return ""
         return (
@@ -155,7 +155,7 @@ class GraphForward:
 
 
 class FrozenCall:
-    """Tensors of its own for the arguments of a call, and those that its code makes of them.
+    """A call whose arguments, and the tensors that its code makes of them, have memory of their own.
 
     `key` says which calls are alike. Raises UnknownPartError for arguments that cannot be copied.
     """
@@ -199,12 +199,12 @@ class FrozenCall:
 
     @property
     def changes_shape(self) -> bool:
-        """Whether what is left in the arguments makes the next call with them another kind of call."""
+        """Whether the call leaves its arguments in such a state that the next call with them is another kind."""
         parts = Parts()
         return apart(self._given, parts) != self.key
 
     def replayed(self, parts: Parts, replay: Callable[[], object]) -> Any:
-        """The result for a call whose arguments have these parts, whose objects are then as the code leaves them."""
+        """The result for a call whose arguments have these parts; leaves the arguments as the code does."""
         self.put(parts.tensors)
         replay()
         for at in self._changed:

@@ -28,12 +28,12 @@ WARM_CALLS = 3
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, or else its name."""
+    """The first line of an error's message, or else the name of its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def program_line(frames: Iterable[FrameType | tuple[FrameType, int]]) -> str:
-    """The program's own line among the frames, innermost last, with its words; empty where there is none."""
+    """The program's innermost line among the frames, with its text; empty where there is none."""
     found = ""
     for one in frames:
         frame, line = one if isinstance(one, tuple) else (one, one.f_lineno)
@@ -45,7 +45,7 @@ def program_line(frames: Iterable[FrameType | tuple[FrameType, int]]) -> str:
 
 
 WAITS = "called a synchronizing CUDA operation"
-"""What PyTorch warns of where a call waits for the GPU."""
+"""PyTorch's warning about a call that waits for the GPU."""
 
 
 class CaptureError(TunerError):
@@ -60,7 +60,7 @@ def captured(
     is_compiled: bool = False,
     before: Callable[[], None] = lambda: None,
 ) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """A CUDA graph of so many calls, and the last result, which replays write.
+    """A CUDA graph of so many calls, and the last result, which replays overwrite.
 
     `pool`: of memory, which other graphs may have too. `before`: what puts back what calls change, ahead of each.
     Raises CaptureError, and ahead of that what the call raises.
@@ -100,7 +100,7 @@ def captured(
 
 
 def _waits(call: Callable[[], Any]) -> str:
-    """Which line makes a call wait for the GPU, and what to change; empty where none does.
+    """The line that makes a call wait for the GPU, and what to change; empty where none does.
 
     A capture in which one does fails, and PyTorch does not always get over that.
     """
@@ -125,7 +125,7 @@ def _waits(call: Callable[[], Any]) -> str:
 
 @contextmanager
 def _unnoticed() -> Iterator[None]:
-    """In this thread, code in Python that asks PyTorch whether it is captured is told that it is not."""
+    """Hides the capture from this thread's Python code: it is told that PyTorch captures nothing."""
     asks, own = torch.cuda.is_current_stream_capturing, threading.get_ident()
     torch.cuda.is_current_stream_capturing = lambda: threading.get_ident() != own and asks()
     try:
@@ -136,10 +136,10 @@ def _unnoticed() -> Iterator[None]:
 
 @contextmanager
 def _filled_in() -> Iterator[None]:
-    """In this thread a plain number is filled in on the GPU where PyTorch would copy it there and wait for it.
+    """Fills plain numbers in on the GPU, in this thread, where PyTorch would copy them there and wait.
 
-    So are those of `torch.tensor(number, device="cuda")` and of a tensor of the host without a dimension whose `to`
-    names a GPU: a graph keeps either as the constant that it is.
+    Such are `torch.tensor(number, device="cuda")`, and a host tensor without a dimension whose `to` names a GPU: a
+    graph keeps either as the constant that it is.
     """
     make, move, own = torch.tensor, Tensor.to, threading.get_ident()
 
@@ -179,7 +179,7 @@ def _own_workspaces() -> Iterator[None]:
 
 
 def replay_timed(call: Callable[[], Any], count: int, pool: Any, held: Sequence[Tensor] = ()) -> Contestant:
-    """The calls as a graph of which only times are taken, so that graphs of one pool may write where others do.
+    """A contestant that replays the calls as a graph, for times alone: graphs of one pool may overwrite each other.
 
     `held`: tensors that it reads, and that somebody may give another memory meanwhile. Raises as `captured` does.
     """

@@ -1,1 +1,1 @@
-"""What stands in for modules and functions while a model is accelerated."""
+"""Stand-ins for modules and functions while a model is accelerated."""

@@ -32,7 +32,7 @@ _inside = 0  # models that are called now, with attention replaced
 
 
 def _attention(*arguments: Any, **named: Any) -> Any:
-    """Attention while some thread's model has it replaced: ours in that thread, where it is accepted.
+    """Attention while any thread has a model with it replaced: ours in that thread, where it is accepted.
 
     Our operator calls this function itself, where PyTorch's own runs: in turns, or after `off`.
     """
@@ -72,7 +72,7 @@ class _FunctionCalls(TorchFunctionMode):  # type: ignore[misc]
         self.seen = 0  # calls of functions that are replaced for some arguments
 
     def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
-        """The function's result."""
+        """The function's result, by our operator where that is accepted."""
         named = named or {}
         accepted = self._accepted.get(function)
         if accepted is not None:
@@ -107,7 +107,7 @@ class ForwardWithFunctions:
         self._is_by_name: bool | None = None if set(accepted) == {_ATTENTION.__name__} else False
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """The model's result."""
+        """The model's result, with attention and the other accepted functions by our operators."""
         if self._is_by_name is False or torch.compiler.is_compiling():
             with self._calls:
                 return self._forward(*arguments, **named)
@@ -120,7 +120,7 @@ class ForwardWithFunctions:
         return _result(self._accepted[_ATTENTION.__name__], _ATTENTION, arguments, named)
 
     def _first(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """With the mode, while calls by name are counted too."""
+        """The result of the first call, with the mode; it shows whether calls by name suffice."""
         by_mode, by_name = self._calls.seen, _OF_THREAD.seen
         with _attention_by_name(), self._calls:
             result = self._forward(*arguments, **named)
@@ -166,5 +166,5 @@ class Accepted:
 def accepted_inputs(
     eager: frozenset[Hashable], compiled: frozenset[Hashable], open_keys: frozenset[Hashable], *, with_gradients: bool
 ) -> Accepted:
-    """The same object for the same inputs: torch.compile makes code for an object."""
+    """An object that is the same for the same inputs: torch.compile makes code for each object."""
     return Accepted(eager, compiled, open_keys, with_gradients=with_gradients)

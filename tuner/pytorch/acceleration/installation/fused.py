@@ -59,7 +59,7 @@ class Code:
 
 
 class FusedForward:
-    """The `forward` of one module: with the arguments that were accepted its code with fusions, else its own.
+    """The `forward` of one module: its code with fusions for accepted arguments, else its own.
 
     A copy, and what is read from a file, is the module's own.
     """
@@ -91,11 +91,11 @@ class FusedForward:
                 setattr(self._held, name, join(parameters))
 
     def __reduce__(self) -> tuple[Callable[..., FusedForward], tuple[nn.Module]]:
-        """Without fusions, as code is of this process."""
+        """Pickles the module without fusions, as their code belongs to this process."""
         return _plain, (self.module,)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
-        """The module's result."""
+        """The module's result, by fused code where there is some for such arguments."""
         code, tensors, is_timed = self._code(positional, named)
         if code is None:
             return type(self.module).forward(self.module, *positional, **named)

@@ -1,4 +1,4 @@
-"""What stands in for modules and functions while a model is accelerated, and the way back."""
+"""Stand-ins for modules and functions while a model is accelerated, and the way back."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SHARED = "shared"
 
 @dataclass(frozen=True)
 class Replacement:
-    """Where an operator stands in: for modules with that input, or for a function with these arguments.
+    """A place where our operator stands in: modules with that input, or a function with these arguments.
 
-    `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules; the entry is of their arguments.
+    `compiled`: under `torch.compile` too. `fusion`: which in the code of the modules, whose arguments `entry` tells.
     `weights`: "int8" where those of the modules become whole numbers. `any_rows`: with inputs of other lengths too.
     """
 
@@ -53,7 +53,7 @@ class Replacement:
 
 
 class Replaced:
-    """What our operator does in the place of one module."""
+    """Our operator in the place of one module."""
 
     __slots__ = ("_accepted", "warm")
 
@@ -61,7 +61,7 @@ class Replaced:
         self._accepted, self.warm = accepted, Warm()
 
     def result(self, module: Any, x: Tensor, make: Callable[[Any, Tensor], Call | None]) -> Any:
-        """Its result, where `warm` has none; None where PyTorch's own runs."""
+        """The operator's result, for inputs that `warm` does not know; None where PyTorch's own runs."""
         key = entry(x)
         if self._accepted.takes(key):
             call, is_timed = make(module, x), key in self._accepted.eager
@@ -94,31 +94,31 @@ class AcceleratedModule:
 
 
 class AcceleratedLinear(AcceleratedModule, nn.Linear):  # type: ignore[misc]
-    """`tw.linear` for some inputs."""
+    """A layer that runs `tw.linear` for accepted inputs."""
 
     plain = nn.Linear
 
 
 class AcceleratedConv1d(AcceleratedModule, nn.Conv1d):  # type: ignore[misc]
-    """`tw.conv2d` of images of one row for some inputs."""
+    """A layer that runs `tw.conv2d` on images of one row for accepted inputs."""
 
     plain = nn.Conv1d
 
 
 class AcceleratedConv2d(AcceleratedModule, nn.Conv2d):  # type: ignore[misc]
-    """`tw.conv2d` for some inputs."""
+    """A layer that runs `tw.conv2d` for accepted inputs."""
 
     plain = nn.Conv2d
 
 
 class AcceleratedLayerNorm(AcceleratedModule, nn.LayerNorm):  # type: ignore[misc]
-    """`tw.layer_norm` for some inputs."""
+    """A layer that runs `tw.layer_norm` for accepted inputs."""
 
     plain = nn.LayerNorm
 
 
 class AcceleratedRMSNorm(AcceleratedModule, nn.RMSNorm):  # type: ignore[misc]
-    """`tw.rms_norm` for some inputs."""
+    """A layer that runs `tw.rms_norm` for accepted inputs."""
 
     plain = nn.RMSNorm
 
@@ -128,7 +128,7 @@ class AcceleratedRMSNorm(AcceleratedModule, nn.RMSNorm):  # type: ignore[misc]
 
 
 class AcceleratedSoftmax(AcceleratedModule, nn.Softmax):  # type: ignore[misc]
-    """`tw.softmax` for some inputs."""
+    """A layer that runs `tw.softmax` for accepted inputs."""
 
     plain = nn.Softmax
 
@@ -228,7 +228,7 @@ def _install_module(module: nn.Module, accepted: Accepted, *, is_quantised: bool
 
 
 class _Fusions(NamedTuple):
-    """By module the names of its fusions with certain arguments; those for torch.compile; those of any length."""
+    """The names of each module's fusions by its arguments; those for torch.compile; the arguments of any length."""
 
     by_module: Mapping[str, Mapping[Hashable, set[str]]]
     compiled: Mapping[str, set[Hashable]]
@@ -263,7 +263,7 @@ def _install_fusions(model: nn.Module, fusions: _Fusions, *, with_gradients: boo
 
 
 class _Made(dict[Hashable, Any]):
-    """What was made for a module to stand in its place. A copy of it, and what is read from a file, has nothing."""
+    """Stand-ins made for a module. A copy of it, and one that is read from a file, is empty."""
 
     def __reduce__(self) -> tuple[type[_Made], tuple[()]]:
         """Pickles as an empty one: what is installed belongs to this process."""
@@ -271,7 +271,7 @@ class _Made(dict[Hashable, Any]):
 
 
 def _kept(module: nn.Module, which: Hashable, make: Callable[[], Any]) -> Any:
-    """The same object for the same purpose until all is uninstalled: torch.compile makes code for an object."""
+    """The same object for the same purpose until all is uninstalled: torch.compile makes code for each object."""
     made = vars(module).setdefault("_tilewright_made", _Made())
     if which not in made:
         made[which] = make()
@@ -279,7 +279,7 @@ def _kept(module: nn.Module, which: Hashable, make: Callable[[], Any]) -> Any:
 
 
 def uninstall(model: nn.Module) -> None:
-    """Makes the model what it was."""
+    """Puts the model back as it was."""
     _remove(model)
     part(model.parameters())
     forget(model)

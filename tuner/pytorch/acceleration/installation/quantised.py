@@ -13,7 +13,7 @@ from tilewright.tuner.pytorch.acceleration.recognition.call import Call
 from tilewright.tuner.pytorch.operators.quantised import LINEAR_QUANTIZED, int8_of
 
 INT8, TOLERANCE = "int8", 5e-2
-"""What the model's output may be off by; a layer's is by some 0.006 of its norm."""
+"""The word for `weights`, and the error allowed to the model's output; a layer's is some 0.006 of its norm."""
 
 _NAMES = ("_tilewright_w", "_tilewright_s")
 """Of buffers, so that they move with the model and a CUDA graph of torch.compile reads them where they lie. They are
@@ -21,7 +21,7 @@ not in its state."""
 
 
 def quantise(layer: nn.Linear) -> None:
-    """Gives the layer buffers with its weights as they are now, unless it has them.
+    """Gives the layer buffers with its present weights in whole numbers, unless it has them.
 
     It keeps those that it has where they lie, since graphs and compiled code read them there.
     """
@@ -57,10 +57,10 @@ def layers_with(model: nn.Module) -> list[nn.Linear]:
 
 
 class QuantisedLinear(nn.Linear):  # type: ignore[misc]
-    """`tw.linear_quantized` for some inputs, until the weights are changed."""
+    """A layer that runs `tw.linear_quantized` for accepted inputs, until the weights are changed."""
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - PyTorch's name
-        """The result of PyTorch's class, or nearly."""
+        """The result of PyTorch's class, by 8-bit weights for accepted inputs."""
         found = self._tilewright.result(self, input, _call)
         return super().forward(input) if found is None else found
 
@@ -78,10 +78,10 @@ def _call(layer: nn.Linear, x: Tensor) -> Call | None:
 
 
 class QuantisedLayers(SharedLayers):
-    """What such layers of one input compute together: their whole numbers lie behind one another."""
+    """The joint product of such layers with one input: their whole numbers lie behind one another."""
 
     def pieces(self) -> list[list[Any]]:
-        """Whole numbers and scales."""
+        """The layers' whole numbers and scales."""
         return [[one._buffers[name] for one in self.layers] for name in _NAMES]  # noqa: SLF001 - as in installed.py
 
     def product(self, x: Tensor, *whole: Any) -> Any:

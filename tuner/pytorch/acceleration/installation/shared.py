@@ -27,7 +27,7 @@ graph can read them."""
 
 
 def join(parameters: Sequence[Tensor]) -> Tensor:
-    """All parameters as one tensor, whose memory their numbers are moved into; each stays the object that it was.
+    """All parameters as one tensor, to whose memory their numbers are moved; each stays the same object.
 
     So whatever changes one of them, its optimizer or a loaded state, changes the piece. It is the same tensor every
     time, as torch.compile makes its code for an object.
@@ -60,7 +60,7 @@ def turn(parameter: Tensor) -> None:
 
 
 def part(parameters: Iterable[Tensor]) -> None:
-    """Gives each of them that was joined memory of its own again, and lays those that were turned row by row."""
+    """Gives each joined parameter memory of its own again, and lays turned ones row by row."""
     with torch.inference_mode(mode=False), torch.no_grad():
         for one in parameters:
             if _TURNED.pop(one, None):
@@ -124,7 +124,7 @@ def _is_in_place(name: str) -> bool:
 
 
 class SharedLayers:
-    """What layers of one input compute together: the first that is called all of it, which is kept for the others.
+    """The joint product of layers with one input: the first that is called computes all, and keeps it for the others.
 
     Until the last of them was called, or the first is called again, the results stay in memory. `is_steady`: the code
     that calls them does not change their input, where PyTorch does not count changes (`inference_mode`).
@@ -149,23 +149,23 @@ class SharedLayers:
         self._state: tuple[Tensor, int, Sequence[Tensor]] | None = None
 
     def pieces(self) -> list[list[Any]]:
-        """What is joined: of each of the product's operands those of all layers."""
+        """The operands that are joined: for each operand of the product those of all layers."""
         return parameters_of(self.layers)
 
     def product(self, x: Tensor, *whole: Any) -> Any:
-        """All that they compute, from what was joined."""
+        """The joint result of all layers, from the joined operands."""
         return LINEAR(x, whole[0], whole[1] if whole[1:] else None, "none", ALLOWED)
 
     def forwards(self) -> list[SharedForward]:
-        """What stands in for each of them, once they are joined."""
+        """A stand-in for each layer, for the time when they are joined."""
         return [SharedForward(one, self, place) for place, one in enumerate(self.layers)]
 
     def join(self) -> None:
-        """Puts the pieces where they are one."""
+        """Joins the operands unless they are joined."""
         self._joined = [join(given) for given in self.pieces()]
 
     def result(self, place: int, x: Tensor) -> Tensor | None:
-        """That of one layer; None where it has to be computed alone."""
+        """The result of one layer; None where it has to be computed alone."""
         if torch.compiler.is_compiling():
             return self._in_code(place, x)
         if torch.is_grad_enabled() or is_watched() or type(x) is not Tensor or not is_known(x):
@@ -185,7 +185,7 @@ class SharedLayers:
         return state[2][place]
 
     def _in_code(self, place: int, x: Tensor) -> Tensor | None:
-        """For torch.compile, in whose code nothing is kept from one call to the next."""
+        """The layer's part under torch.compile, which keeps nothing between calls; None where PyTorch's own runs."""
         if torch.is_grad_enabled() or entry(x) not in self._compiled:
             return None
         if place == 0:
@@ -206,7 +206,7 @@ class SharedLayers:
             return self.product(x, *self._whole).split(self._sizes, -1)  # type: ignore[no-any-return]
 
     def _is_joined(self) -> bool:
-        """Whether the pieces still lie as they were joined: nobody moved one, or put another in its place."""
+        """Whether the operands still lie as they were joined: none was moved or replaced."""
         pieces = self.pieces()
         looks = [(id(one), one.data_ptr(), one.dtype, one.shape) for given in pieces for one in given]
         if looks != self._looks:
@@ -216,13 +216,13 @@ class SharedLayers:
 
 
 class SharedForward:
-    """The `forward` of one of them. A copy, and what is read from a file, is the layer's own."""
+    """The `forward` of one of the layers. A copy, and one read from a file, is the layer's own."""
 
     def __init__(self, module: nn.Module, layers: SharedLayers | None, place: int) -> None:
         self.module, self.layers, self._place = module, layers, place
 
     def __reduce__(self) -> tuple[Callable[..., SharedForward], tuple[nn.Module, None, int]]:
-        """Alone."""
+        """Pickles the layer alone."""
         return SharedForward, (self.module, None, 0)
 
     def __call__(self, x: Tensor) -> Any:

@@ -1,1 +1,1 @@
-"""Which replacements stay: the model's output, in float64, and its times."""
+"""The judgement on which replacements stay: by the model's output, against float64, and its times."""

@@ -1,4 +1,4 @@
-"""Which sites are worth a try in the model: an answer that is no slower than the library, right, and faster here."""
+"""Candidates: sites whose answer is no slower than the library, and which are right and faster here."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tilewright.tuner.runtime.launches.library_calls import call_of
 from tilewright.tuner.turns.turns import beside_captures
 
 ROUNDS, LIMIT_S, SAMPLE_S = 7, 1.0, 4e-3
-"""Of a site alone: who is ahead there is only asked to spare the model a trial."""
+"""Limits for timing a site alone, which only spares the model a trial."""
 
 PROMOTE_K = "PROMOTE_K"
 """The parameter of tensor-core variants on which the error depends most."""
 
 GRAPH_CALLS = 20
-"""In a graph of a site alone, whose replay costs the host as much as a call or two."""
+"""The calls in a graph of a site alone, whose replay costs the host as much as a call or two."""
 
 
 WORTH_PROCESSES = 4
@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def saved_ms(self) -> float:
-        """By times alone, of all its calls in one run."""
+        """Milliseconds that its calls in one run save together, by times alone; 0 where a time is not known."""
         if self.pytorch_ms is None or self.ours_ms is None:
             return 0.0
         return self.site.calls * (self.pytorch_ms - self.ours_ms)
@@ -74,14 +74,14 @@ class Candidate:
 
     @property
     def slower_alone(self) -> str:
-        """That PyTorch's own is no slower by itself, with both times; empty where it is."""
+        """A sentence that PyTorch's own is no slower by itself, with both times; empty where it is slower."""
         if self.pytorch_ms is None or self.ours_ms is None or self.ours_ms < self.pytorch_ms:
             return ""
         return f"PyTorch's own takes {self.pytorch_ms:.4g} ms here, ours {self.ours_ms:.4g} ms"
 
     @property
     def call(self) -> str | None:
-        """The library's that our operator makes in place of the configuration; PyTorch's own may be another."""
+        """The library's call that our operator makes instead of the configuration; PyTorch's own may be another."""
         if self.problem is None or self.choice is None or not _tensor(self.site.call.arguments).is_cuda:
             return None
         return call_of(self.problem, self.choice)[0]
@@ -92,13 +92,13 @@ class Candidate:
         return self.loading is not None and self.loading.is_alive()
 
     def wait(self, limit_s: float) -> None:
-        """Until the configuration is compiled and loaded, or so many seconds are over."""
+        """Waits until the configuration is compiled and loaded, or for `limit_s` seconds."""
         if self.loading is not None:
             self.loading.join(max(0.0, limit_s))
 
     @property
     def is_disputed(self) -> bool:
-        """Whether the answer's measurement says that the library is slower at this problem, and the times here not.
+        """Whether the answer says that the library is slower at this problem, and the times here say it is not.
 
         Calls behind one another in a graph find a matrix in the L2 cache that the model does not: at (1, 4096, 4096) in
         bfloat16 PyTorch's took 9.9 us so, 15.6 in a decoder and ours 12.4 (H100, 2026-11-26).
@@ -120,7 +120,7 @@ def pose(site: Site) -> Candidate:
 
 
 def cost(candidate: Candidate) -> float:
-    """By which they are ordered: what their calls read, write and compute, as bytes; infinite for what is refused."""
+    """The work of a candidate's calls as bytes read, written and computed, which orders them; infinite if refused."""
     problem = candidate.problem
     if problem is None:
         return math.inf
@@ -129,7 +129,7 @@ def cost(candidate: Candidate) -> float:
 
 
 def predict_ahead(candidates: Sequence[Candidate]) -> None:
-    """Predicts in several processes what nothing else is known of; nothing where a service is asked instead."""
+    """Predicts, in several processes, for sites of which nothing else is known; does nothing if a service is asked."""
     runtime, by_kernel = plans.runtime(), dict[str, list[Problem]]()
     tensors = [_tensor(one.site.call.arguments) for one in candidates if one.problem]
     if runtime.asks_service or not tensors:
@@ -145,7 +145,7 @@ def predict_ahead(candidates: Sequence[Candidate]) -> None:
 
 
 def look_up(candidate: Candidate, *, loads: bool = True) -> Candidate:
-    """The same candidate, with the configuration that is known for it, which on a GPU a thread compiles and loads."""
+    """The candidate with the configuration that is known for it, which a thread compiles and loads for a GPU."""
     if candidate.problem is None:
         return candidate
     try:
@@ -178,7 +178,7 @@ def _loading(found: Found) -> threading.Thread | None:
 
 
 def refine(candidate: Candidate) -> bool:
-    """Whether there is a more accurate configuration, which the operators then have in place of the one that is known.
+    """Whether there is a more accurate configuration, which the operators then use.
 
     Tensor cores cut off what they add, so that the error falls with the products between additions to FP32 registers.
     """

@@ -22,7 +22,7 @@ from tilewright.tuner.pytorch.acceleration.judgement.trees import called
 
 LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 PARTS = (2, 4, 8)
-"""In so many parts every product's k is summed where float64 does not help."""
+"""The numbers of parts in which every product's k is summed if float64 does not help."""
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ class _InDouble(TorchDispatchMode):  # type: ignore[misc]
     """Computes every operator in float64: a parameter is cast where it is read, so that only one layer's are there."""
 
     def __torch_dispatch__(self, function: Any, _types: Any, arguments: Sequence[Any] = (), named: Any = None) -> Any:
-        """The operator's result."""
+        """The operator's result, in float64."""
         arguments, named = list(arguments), dict(named or {})
         written = _written(function)
         kept = {one.dtype for one in _tensors(arguments, named, written) if one.dtype in LOWER}
@@ -62,7 +62,7 @@ def _cast(one: Any, dtype: torch.dtype) -> Any:
 
 @contextmanager
 def in_double() -> Iterator[None]:
-    """Floating-point operators compute in float64 meanwhile, without gradients and whatever autocast says."""
+    """Makes floating-point operators compute in float64 in the block, without gradients and autocast."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -78,7 +78,7 @@ def _no_autocast(kind: str) -> Any:
 
 
 def computed_in_double(run: Callable[[Any], Any], model: nn.Module | None) -> Any:
-    """What `run(model)` is in float64: the model's code with its own parameters, else a copy's; raises what that does.
+    """The result of `run(model)` in float64: the model's code with its parameters cast, or a copy's; passes errors on.
 
     Without a model it is `run(None)`.
     """
@@ -93,20 +93,20 @@ def computed_in_double(run: Callable[[Any], Any], model: nn.Module | None) -> An
 
 
 def _with(run: Callable[[Any], Any], code: Callable[..., Any]) -> Any:
-    """What `run` makes of the code, whose arguments are in float64."""
+    """The result of `run` for the code, whose arguments are in float64."""
     with in_double():
         return run(lambda *given, **named: called(code, given, named, partial(_cast, dtype=torch.float64)))
 
 
 class InParts(TorchDispatchMode):  # type: ignore[misc]
-    """Sums the k of every product in so many parts."""
+    """Sums each product's k in so many parts."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self._count = count
 
     def __torch_dispatch__(self, function: Any, _types: Any, arguments: Sequence[Any] = (), named: Any = None) -> Any:
-        """The operator's result."""
+        """The operator's result; a product's k is summed in `_count` parts."""
         named = dict(named or {})
         known = _PRODUCTS.get(function.overloadpacket)
         is_special = function.overloadpacket is aten.convolution and (arguments[6] or arguments[8] != 1)
@@ -131,4 +131,4 @@ _PRODUCTS: Mapping[Any, tuple[Any, int, int, int]] = {
     aten.linear: (aten.linear, 0, -1, -1),
     aten.convolution: (aten.convolution, 0, 1, 1),
 }
-"""What adds a part, the place of the first operand, and the dimensions of k in both."""
+"""For each product: the operator that adds a part, the place of the first operand, and k's dimension in both."""

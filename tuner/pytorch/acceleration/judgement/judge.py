@@ -33,13 +33,13 @@ from tilewright.tuner.pytorch.operator import is_watched
 from tilewright.tuner.pytorch.precision import without_tf32
 
 CHOOSING, PLAYING = 0.25, 0.3
-"""Of the time that is left: for rounds of the model without each replacement, and to be kept for those of all ways."""
+"""Shares of the remaining time: for rounds of the model without each replacement, and reserved for all ways."""
 
 LEAST_COMPILING_S = 4.0
-"""With less torch.compile is not begun: it would be stopped half-way."""
+"""The time below which torch.compile is not begun: it would be stopped half-way."""
 
 UNSTOPPABLE_S = 60.0
-"""Where nothing can stop it (another thread than the main one), it is begun with as much time only."""
+"""The time that torch.compile needs to be begun where nothing can stop it: outside of the main thread."""
 
 LEFT_OUT = "torch.compile's ways are left out"
 MOST_ALONE = 12
@@ -51,7 +51,7 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Settled:
-    """The whole model's times in every way; how right ours is under torch.compile; why some are not among them."""
+    """Times of the whole model by way; the error under torch.compile; why some ways are missing."""
 
     times_ms: Times
     compiled_verdict: Verdict | None = None
@@ -62,7 +62,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model with its sample, and what its output is judged by.
+    """A model with its sample, and the standard for its output.
 
     `run(callable)` calls the model, or what was made of it, with the sample; where calls change something, a sample of
     the clock is one call. `pool`: of memory for the CUDA graphs in
@@ -79,7 +79,7 @@ class Judge:
     pool: Any = None
 
     def in_graphs(self) -> tuple[Judge, str]:
-        """The judge that times CUDA graphs, where the model as it is becomes a right one; else this one, and why."""
+        """The judge that times CUDA graphs, if the present model becomes a right one; else this judge, and why."""
         if self.device.type != "cuda" or self.with_gradients or is_watched():
             return self, ""
         try:
@@ -94,7 +94,7 @@ class Judge:
         install(self.model, stands, with_gradients=self.with_gradients)
 
     def choose(self, candidates: Sequence[Candidate], beside: Sequence[Candidate] = ()) -> list[Candidate]:
-        """Those without which the model is slower than with all of them and those beside; the others get a reason.
+        """The candidates that pay: without one the model is slower than with all and those beside. Others get a reason.
 
         They leave one at a time, since two may each be a loss only as long as the other is there.
         """
@@ -113,7 +113,7 @@ class Judge:
         return kept
 
     def _doubtful(self, asked: Sequence[Candidate], chosen: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates asked about without which the model is no slower than with all that are chosen."""
+        """The candidates asked about that do not pay: the model is no slower without them than with all chosen ones."""
         contestants = {OURS: self._timed(chosen)}
         for place, left_out in enumerate(asked):
             self.pace.tell(f"{place} of {len(asked)} operators left out in turn")
@@ -126,9 +126,9 @@ class Judge:
         return found
 
     def verdict_with(self, chosen: Sequence[Candidate]) -> Verdict:
-        """That on the model's output with these, which stay; wrong where it does not run with a fusion.
+        """The verdict on the model's output with these, which stay; a wrong one where it fails with a fusion.
 
-        What stays PyTorch's computes without TF32 meanwhile: otherwise its error would hide that of replacements.
+        PyTorch's own operators compute without TF32 meanwhile: otherwise their error would hide that of replacements.
         Where some of these may compute in TF32 themselves, they may be off as PyTorch's own is with it.
         """
         standard = self.standard.of_program if any(one.is_tf32 for one in chosen) else self.standard
@@ -142,13 +142,13 @@ class Judge:
             return Verdict(INFINITE, NONE, NONE)
 
     def verdict(self) -> Verdict:
-        """That on the model's output as it is now."""
+        """The verdict on the model's output as it is now."""
         return self.standard.of_program.verdict(self.run(self.model))
 
     def settle(self, chosen: Sequence[Candidate], compiles: Compiles | None) -> Settled:
-        """What all these replacements bring, as a CUDA graph too and under torch.compile where these work.
+        """The gain of all these replacements, as a CUDA graph too and under torch.compile where these work.
 
-        What torch.compile makes is timed as a graph too, in which small kernels between ours are one.
+        The model of torch.compile is timed as a graph too, in which small kernels between ours are one.
         """
         uninstall(self.model)
         contestants, failures, verdict, compiled = {EAGER: self._eager([])}, list[str](), None, None
@@ -199,7 +199,7 @@ class Judge:
         return graphs
 
     def captured(self, chosen: Sequence[Candidate], compiled: Callable[..., Any] | None = None) -> GraphForward:
-        """The model with these as a CUDA graph, whose replays are right; raises CaptureError, or what PyTorch does.
+        """A CUDA graph of the model with these, whose replays are right; raises CaptureError, or PyTorch's own errors.
 
         `compiled`: what torch.compile made of the model, which is captured instead.
         """
@@ -226,7 +226,7 @@ class Judge:
         return self._contestant(self.model, partial(self._warm, self.model, chosen, ()))
 
     def _warm(self, call: Callable[..., Any], chosen: Sequence[Candidate], compiled: Sequence[Candidate]) -> None:
-        """Installs them and calls once: what is new in its place looks up its launches at the first call."""
+        """Installs the replacements and calls once: the first call in a new place looks its launches up."""
         self.install(chosen, compiled)
         self.run(call)
         self.run.put_back()
@@ -234,7 +234,7 @@ class Judge:
     def _compiled(
         self, chosen: Sequence[Candidate], compiled: Callable[..., Any]
     ) -> tuple[dict[str, Contestant], Verdict]:
-        """Both ways, compiled now, and how right ours is.
+        """Both ways, compiled now, and the error of ours.
 
         One compiled model has code for both, and takes that of what is installed.
         """
@@ -253,6 +253,6 @@ def wins(times_ms: Times, way: str, over: str) -> bool:
 
 
 def best_way(times_ms: Times) -> str:
-    """The last of the ways that is faster than all before it; each of them does more to the model."""
+    """The last way that is faster than all before it; each way changes the model more."""
     ways = [way for way in (EAGER, OURS, GRAPH, OURS_GRAPH, COMPILED_GRAPH, BOTH_GRAPH) if way in times_ms]
     return [way for place, way in enumerate(ways) if all(wins(times_ms, way, over) for over in ways[:place])][-1]

@@ -22,12 +22,12 @@ def leaves(output: Any) -> list[Tensor]:
 
 
 def tolerance_of(output: Any) -> float:
-    """That of the least precise tensor."""
+    """The tolerance of the least precise tensor."""
     return max((TOLERANCES.get(one.dtype, 0.0) for one in leaves(output)), default=0.0)
 
 
 def difference(output: Any, expected: Any) -> float:
-    """The norm of the difference over that of what is expected, of the worst tensor; infinite for a NaN too much."""
+    """The norm of the error over the norm of the expected output, for the worst tensor; infinite for an extra NaN."""
     found, known = leaves(output), leaves(expected)
     if len(found) != len(known):
         return math.inf

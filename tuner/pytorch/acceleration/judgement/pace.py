@@ -1,4 +1,4 @@
-"""How long a decision may take, and a line that says how far it has come."""
+"""The time limit of a decision, and a line that tells its progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 END = 0.9
-"""Of the limit, by so much the last rounds are over: the model is then left as was decided."""
+"""The share of the limit at which the last rounds are over: the model is then left as was decided."""
 
 
 class Pace:
@@ -25,20 +25,20 @@ class Pace:
 
     @property
     def used_s(self) -> float:
-        """Since the beginning."""
+        """Seconds since the beginning."""
         return self._clock() - self._begun
 
     @property
     def left_s(self) -> float:
-        """Until the end of the last rounds, at least 0."""
+        """Seconds until the end of the last rounds, at least 0."""
         return max(0.0, END * self.limit_s - self.used_s)
 
     def exclude(self, seconds: float) -> None:
-        """Does not count what has just taken so long."""
+        """Leaves so much time, which just passed, out of the count."""
         self._begun += seconds
 
     def tell(self, done: str) -> None:
-        """Writes the line anew: what is done, how long it took, and how long the rest may take."""
+        """Rewrites the line: the present step, the time so far, and how long the rest may take."""
         if self._stream is not None:
             words = f"accelerate: {done}; {self.used_s:.0f} s so far, at most {self.left_s:.0f} s more"
             self._write(words)
@@ -63,7 +63,7 @@ def can_stop() -> bool:
 
 @contextmanager
 def within(limit_s: float) -> Iterator[None]:
-    """Raises TimeoutError in the block after so long, where `can_stop`, unless the program has set an earlier alarm."""
+    """Raises TimeoutError in the block after so long, if `can_stop` and the program has no earlier alarm."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"it took more than {limit_s:.3g} s")

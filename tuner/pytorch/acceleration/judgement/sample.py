@@ -12,7 +12,7 @@ from tilewright.tuner.pytorch.acceleration.judgement.trees import Parts, apart, 
 
 
 class Sample:
-    """Called with a model, or what was made of it, it is the model's result with the sample's arguments.
+    """The sample's arguments: called with a model or a form of it, it gives the model's result for them.
 
     Where calls change something (a cache among the arguments, a tensor in place, a buffer), each has arguments of its
     own, as they were in the beginning, and the result has them beside the output.
@@ -37,7 +37,7 @@ class Sample:
         return bool(self.changes)
 
     def learn(self, model: nn.Module) -> Any:
-        """The model's result, of a call that finds out what calls change."""
+        """The model's result, from a call that finds out what calls change."""
         parts = Parts()
         form = apart((self.positional, self.named), parts, strict=False)
         buffers = {name: (one, one.clone()) for name, one in model.named_buffers()}
@@ -57,7 +57,7 @@ class Sample:
         return (result, given) if self._form is not None else result
 
     def put_back(self) -> None:
-        """Makes everything what it was before the calls, and the next call's arguments ready."""
+        """Puts everything back as before the calls, and makes the next call's arguments ready."""
         if self._kept:
             with torch.inference_mode():
                 for one, before in self._kept:
@@ -66,7 +66,7 @@ class Sample:
             self._ready = rebuilt(self._form, self._tensors)
 
     def __call__(self, model: Callable[..., Any]) -> Any:
-        """The result."""
+        """The model's result for the sample, which is put back as it was where calls change it."""
         if not self.changes:
             return model(*self.positional, **self.named)
         if self._form is None:

@@ -1,4 +1,4 @@
-"""What stays in the model of all that could: each candidate alone, then together, then the way in which it runs."""
+"""Decides what stays in the model: each candidate alone, then all together, then the way in which it runs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tilewright.tuner.pytorch.acceleration.result import (
 )
 
 FITS = 0.9
-"""Of what is allowed, so much may be used where replacements are chosen: another capture sums in another order."""
+"""The share of the allowed error for choosing replacements: another capture sums in another order."""
 
 LOOK_S, LEAST_MS = 0.05, 1e-6
 WEIGHING, REFINING = 0.45, 0.3
-"""Of the time that is left, for operators by themselves, and once more for more accurate configurations of theirs."""
+"""Shares of the remaining time: for operators alone, and again for their more accurate configurations."""
 
 
 def _expected(candidate: Candidate) -> tuple[float, int]:
-    """Milliseconds of one run, by what is known of it, and the calls in it."""
+    """The known milliseconds of one run, and the calls in it."""
     choice, calls = candidate.choice, candidate.site.calls
     return calls * ((choice.time_ms if choice else None) or 0.0), calls
 
 
 def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles: Compiles | None) -> None:
-    """Fills in times and what is kept, and leaves the model so; `tolerance` is that of each candidate's result."""
+    """Fills in times and kept candidates, and leaves the model so; `tolerance` is for each candidate's result."""
     _weigh_all(result.candidates, tolerance, judge)
     chosen = _fit([one for one in result.candidates if not one.reason], tolerance, judge, result)
     single = judge.choose([one for one in chosen if not one.site.fusion])
@@ -66,7 +66,7 @@ def settle(result: Acceleration, judge: Judge, tolerance: float | None, compiles
 
 
 def _weigh_all(candidates: Sequence[Candidate], tolerance: float | None, judge: Judge) -> None:
-    """Compares each that nothing speaks against with PyTorch's own, by itself, for as long as there is time."""
+    """Compares each remaining candidate alone with PyTorch's own, as long as there is time."""
     pace, left_s = judge.pace, judge.pace.left_s
     waiting = sorted((one for one in candidates if not one.reason), key=_expected)
     for place, one in enumerate(_as_loaded(waiting[::-1], judge, WEIGHING * left_s)):
@@ -83,7 +83,7 @@ def _weigh_all(candidates: Sequence[Candidate], tolerance: float | None, judge: 
 
 
 def _as_loaded(waiting: Sequence[Candidate], judge: Judge, limit_s: float) -> Iterator[Candidate]:
-    """The candidates in their order, but those first whose configuration is compiled; what is not in time comes last.
+    """The candidates, those with compiled configurations first; those not ready in time come last.
 
     Only where times are those of graphs, which have nothing of the host: otherwise the compilers are waited for.
     """
@@ -119,7 +119,7 @@ def _compiled(chosen: Sequence[Candidate], settled: Settled, result: Acceleratio
 
 
 def _fit(chosen: list[Candidate], tolerance: float | None, judge: Judge, result: Acceleration) -> list[Candidate]:
-    """Those with which the model's output is right: all, more accurately if need be, or all but some.
+    """The replacements with which the model's output is right: all, more accurate ones if need be, or all but some.
 
     Those are left out that add most to its error for their gain. Fusions are then added one by one.
     """
@@ -149,7 +149,7 @@ def _fit(chosen: list[Candidate], tolerance: float | None, judge: Judge, result:
 def _refined(chosen: list[Candidate], tolerance: float | None, judge: Judge) -> list[Candidate]:
     """The candidates with more accurate configurations where there are any, weighed anew while there is time.
 
-    Those that add most to the error come first. Of the others the model says what they bring.
+    Those that add most to the error come first. The model's own times tell what the others bring.
     """
     judge.pace.tell("more accurate configurations are compiled")
     uninstall(judge.model)
@@ -167,7 +167,7 @@ def _take_finer(candidate: Candidate, limit_s: float) -> None:
 
 
 def _strain(candidate: Candidate) -> float:
-    """What a replacement adds to the square of the model's error, for each millisecond that it saves."""
+    """The squared error that a replacement adds to the model's for each millisecond saved; 0 without a verdict."""
     if candidate.verdict is None:
         return 0.0
     error, own = candidate.verdict.error.whole, candidate.verdict.eager.whole

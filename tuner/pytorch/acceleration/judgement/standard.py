@@ -1,4 +1,4 @@
-"""By what an output is judged: its error and that of PyTorch's own, both from the same model in float64."""
+"""The standard for an output: its error and that of PyTorch's own, both from the same model in float64."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tilewright.tuner.pytorch.acceleration.judgement.exact import (
 from tilewright.tuner.pytorch.precision import without_tf32
 
 MARGIN = 1.5
-"""Of PyTorch's own error, so much is allowed: two orders of summation differ by as much."""
+"""The allowed multiple of PyTorch's own error: two orders of summation differ by as much."""
 
 ALONE = 4.0
-"""So much for one operator: it finds what is wrong, the whole model decides what is accurate enough."""
+"""The same for a single operator: it finds wrong results; the whole model decides what is accurate enough."""
 
 ROUNDOFFS = 4
-"""Of the dtype, so many are allowed where PyTorch's own error is less."""
+"""The roundoffs of the dtype that are allowed where PyTorch's own error is less."""
 
 HUGE = 1e30
-"""What is larger stands for minus infinity in a mask, and has to be equal."""
+"""The magnitude beyond which a number stands for minus infinity in a mask, and has to be equal."""
 
 
 class Error(NamedTuple):
@@ -44,7 +44,6 @@ class Error(NamedTuple):
     row: float
 
     def __str__(self) -> str:
-        """Both."""
         return f"{self.whole:.2g} (largest row {self.row:.2g})"
 
 
@@ -60,7 +59,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether no more than is allowed."""
+        """Whether the output's errors are at most the allowed ones."""
         return self.error.whole <= self.allowed.whole and self.error.row <= self.allowed.row
 
     @property
@@ -70,7 +69,7 @@ class Verdict(NamedTuple):
         return max(0.0 if error <= 0 else math.inf if allowed <= 0 else error / allowed for error, allowed in pairs)
 
     def __str__(self) -> str:
-        """The three of them, for a reason."""
+        """The three numbers, for a reason."""
         allowed = f"{self.allowed.whole:.2g}" if math.isinf(self.allowed.row) else str(self.allowed)
         return f"off by {self.error}, PyTorch's own by {self.eager}, and {allowed} is allowed"
 
@@ -99,7 +98,7 @@ class Standard:
         tolerance: float | None = None,
         margin: float = MARGIN,
     ) -> Standard:
-        """That of `run(model)`; TF32 in PyTorch's own products widens nothing."""
+        """The standard of `run(model)`; TF32 in PyTorch's own products widens nothing."""
         expected = outputs.leaves(run(model))
         with without_tf32() as changes:
             is_rounded = changes and any(one.is_cuda for one in expected)
@@ -115,14 +114,14 @@ class Standard:
 
     @property
     def of_program(self) -> Standard:
-        """For the whole model as the program runs it: operators that stay PyTorch's may compute in TF32."""
+        """The standard of the whole model as the program runs it: operators that stay PyTorch's may compute in TF32."""
         if not self.as_set:
             return self
         larger = zip(self.eager, self.as_set, strict=True)
         return replace(self, eager=[Error(*map(max, *pair)) for pair in larger])
 
     def verdict(self, output: Any) -> Verdict:
-        """That of an output."""
+        """The verdict on an output."""
         found = outputs.leaves(output)
         if len(found) != len(self.expected):
             return Verdict(INFINITE, NONE, self._allowed(None, NONE))
@@ -141,7 +140,7 @@ class Standard:
 
 
 def _exact(run: Callable[[Any], Any], model: nn.Module | None, expected: Sequence[Tensor]) -> list[Tensor] | None:
-    """The output in float64; None where that does not run, or is no more exact."""
+    """The output in float64; None where that fails, or is no more exact."""
     if any(one.dtype == torch.float64 for one in expected) or not any(one.dtype in LOWER for one in expected):
         return None
     try:
@@ -156,7 +155,7 @@ def _has_errors(one: Tensor) -> bool:
 
 
 def _sane(one: Tensor) -> float:
-    """What PyTorch's own may be off by if both computed the same: half of its digits. A router may choose otherwise."""
+    """The error allowed where both computed the same: half of the dtype's digits. A router may choose otherwise."""
     return math.sqrt(torch.finfo(one.dtype).eps) if one.is_floating_point() else 0.0
 
 
@@ -176,7 +175,7 @@ def _errors(found: Sequence[Tensor], exact: Sequence[Tensor], expected: Sequence
 
 
 def _error(found: Tensor, exact: Tensor, expected: Tensor) -> Error:
-    """Infinite where shape or dtype differ, or anything that is no number of usual size is not the very same."""
+    """The error; infinite where shape or dtype differ, or numbers that are not finite are not the same."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return INFINITE
     if not _has_errors(found):

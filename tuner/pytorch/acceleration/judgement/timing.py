@@ -13,7 +13,7 @@ SAMPLE_S = 10e-3
 
 MOST_CALLS = 100
 FEWEST_ROUNDS = 5
-"""Of which the 95 % interval of a median is the range; fewer have none."""
+"""The rounds whose range is the 95 % interval of their median; fewer have no such interval."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def play(
     limit_s: float,
     sample_s: float = SAMPLE_S,
 ) -> dict[str, list[float]]:
-    """Milliseconds of doing it once, a number a round, by contestant; each round starts with another one.
+    """Milliseconds of one call, one number a round, by contestant; each round starts with another contestant.
 
     After `limit_s` no more rounds begin than FEWEST_ROUNDS.
     """

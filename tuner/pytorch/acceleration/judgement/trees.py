@@ -25,7 +25,7 @@ _CONSTANTS = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType),
     *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
 )
-"""What is the same in every call, or makes it another kind of call."""
+"""Types whose values are the same in every call, or make it another kind of call."""
 
 
 class UnknownPartError(TunerError):
@@ -33,7 +33,7 @@ class UnknownPartError(TunerError):
 
 
 class Parts:
-    """The tensors and the objects that may change of trees that were taken apart, each once, in the order of visits.
+    """Tensors and changeable objects of trees that were taken apart, each once, in the order of visits.
 
     `before`: the parts of another tree, which keep their places.
     """
@@ -55,7 +55,7 @@ class Parts:
         return "tensor", len(self.tensors) - 1, entry(one)
 
     def place(self, one: Any) -> tuple[int, bool]:
-        """The place of an object, and whether it was there before."""
+        """The place of an object, and whether it was there already."""
         at = self._object_places.setdefault(id(one), len(self.objects))
         if at == len(self.objects):
             self.objects.append(one)
@@ -68,7 +68,7 @@ class Parts:
 def apart(value: Any, parts: Parts, *, strict: bool = True) -> Hashable:
     """The value's form, with its tensors and objects in `parts`.
 
-    What cannot be copied raises UnknownPartError if strict, and is a constant otherwise.
+    A part that cannot be copied raises UnknownPartError if strict, and is a constant otherwise.
     """
     if isinstance(value, Tensor):
         return parts.tensor(value)
@@ -102,7 +102,7 @@ def _child(name: str, value: Any, parts: Parts, strict: bool) -> Hashable:
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """Its attributes, where they are all that it is, beside the items of a list or a dictionary."""
+    """The value's attributes; None where there is more to it than these and the items of a list or a dictionary."""
     names, own = _slots(type(value)), getattr(value, "__dict__", None)  # type: ignore[arg-type]
     if names is None or not (names or own is not None):
         return None
@@ -177,7 +177,7 @@ def has_state(parts: Parts) -> bool:
 def called(
     code: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any], convert: Callable[[Tensor], Tensor]
 ) -> Any:
-    """What the code makes of the arguments with other tensors; what it does to them is done to their objects."""
+    """The code's result for the arguments with converted tensors; what it does to these is done to the originals."""
     before, own = Parts(), Parts()
     form = apart((positional, named), before, strict=False)
     given = rebuilt(form, [convert(one) for one in before.tensors])
@@ -192,7 +192,7 @@ def called(
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often the tensor was changed in place; 0 of an inference tensor, where nobody counts."""
+    """How often the tensor was changed in place; 0 for an inference tensor, whose changes nobody counts."""
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name says it
 
 

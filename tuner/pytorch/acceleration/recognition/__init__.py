@@ -1,1 +1,1 @@
-"""What of a model our operators could stand in for."""
+"""The recognition of what our operators could stand in for in a model."""

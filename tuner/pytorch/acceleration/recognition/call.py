@@ -15,7 +15,7 @@ from tilewright.tuner.pytorch.precision import ALLOWED, may_be_tf32, setting
 from tilewright.tuner.turns.turns import held
 
 TENSOR_FACTS = 5
-"""In the entry of a tensor."""
+"""The number of facts in the entry of a tensor."""
 
 
 class Call(NamedTuple):
@@ -33,11 +33,11 @@ class Call(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no tensor is of a kind of its own, whose owner would not know our operator."""
+        """Whether no tensor has a class of its own, whose author could not know our operator."""
         return all(is_known(one) for one in self.arguments if isinstance(one, Tensor))
 
     def run(self, *, is_timed: bool = True) -> Any:
-        """The result; `is_timed`: ours, since whoever replaces the call has timed it at this size, or is about to."""
+        """The result; `is_timed`: by ours, since the caller has timed it at this size, or is about to."""
         if torch.compiler.is_compiling() or not is_timed:  # a graph has the operator, which holds by itself
             result = self.operator(*self.arguments)
         else:
@@ -59,10 +59,10 @@ class Call(NamedTuple):
 
 
 def entry(argument: Any) -> Hashable:
-    """What of an argument decides whether a call is one that was accepted; no GPU's number, as ranks have each one.
+    """The argument's key, the same in all calls of one accepted kind; no GPU's number, as ranks have each one.
 
-    Beside device, type, shape and strides of a tensor it is the precision of autocast, or of float32 on a GPU what the
-    program allows PyTorch's products, where that is not PyTorch's default.
+    Beside device, type, shape and strides of a tensor it holds the precision: autocast's, or for float32 on a GPU the
+    one that the program allows PyTorch's products, where that is not PyTorch's default.
     """
     if isinstance(argument, Tensor):
         if argument.layout is not torch.strided:
@@ -78,7 +78,7 @@ def entry(argument: Any) -> Hashable:
 
 
 def entries(call: Call) -> tuple[Hashable, ...]:
-    """That of every argument, with the result's shape.
+    """The key of every argument, with the result's shape.
 
     Attention's tensors count without their strides: layers that are joined hand it views of one product.
     """
@@ -90,7 +90,7 @@ def entries(call: Call) -> tuple[Hashable, ...]:
 
 
 def opened(key: Hashable) -> Hashable:
-    """The key without the sizes of row-major tensors but the last: what calls with any number of rows have alike."""
+    """The key without the sizes of row-major tensors but the last: calls with any number of rows share it."""
     if not isinstance(key, tuple):
         return key
     if len(key) == TENSOR_FACTS and isinstance(key[1], torch.dtype):

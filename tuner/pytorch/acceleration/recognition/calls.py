@@ -1,4 +1,4 @@
-"""Which modules and functions of PyTorch an operator of ours can stand in for, and with which arguments."""
+"""Modules and functions of PyTorch that an operator of ours can stand in for, and with which arguments."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Call | None]] = {
     torch.softmax: _softmax_of_torch,
     torch.Tensor.softmax: _softmax_of_torch,
 }
-"""By PyTorch's function, with its arguments; None for those that no kernel computes."""
+"""Makers of calls by PyTorch's function, with its arguments; None for those that no kernel computes."""
 
 
 def call_of(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call | None:
@@ -164,11 +164,11 @@ MODULES: Mapping[type[nn.Module], Callable[[Any, Tensor], Call | None]] = {
     nn.RMSNorm: lambda module, x: _rms_norm(x, module.normalized_shape, module.weight, module.eps),
     nn.Softmax: lambda module, x: _softmax(x, module.dim),
 }
-"""By PyTorch's class, with a module of exactly that class and its input."""
+"""Makers of calls by PyTorch's class, from a module of exactly that class and its input."""
 
 
 def of_foreign_norm(module: Any, x: Tensor) -> Call | None:
-    """The norm that the module's weight and eps say; whether it computes that is found by comparison."""
+    """The norm with the module's weight and eps; whether the module computes that is found by comparison."""
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     return _rms_norm(x, module.weight.shape, module.weight, eps) if isinstance(eps, float) else None
 
@@ -180,7 +180,7 @@ def of_turned_layer(module: Any, x: Tensor) -> Call | None:
 
 
 def foreign(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
-    """What makes a call of a module of another library, which is known by the name of its class."""
+    """The maker of calls for another library's module, known by the name of its class; None for other modules."""
     name, weight = type(module).__name__, module._parameters.get("weight")  # noqa: SLF001 - as in installed.py
     if name.endswith("RMSNorm") and weight is not None:
         return of_foreign_norm
@@ -189,7 +189,7 @@ def foreign(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
 
 
 def stand_in(module: nn.Module) -> Callable[[Any, Tensor], Call | None] | None:
-    """What makes a call of such a module; None where there is nothing for its class, or something makes its weight.
+    """The maker of such a module's calls; None where there is nothing for its class, or something makes its weight.
 
     A layer that is to be turned poses the problem that it will pose then.
     """

@@ -1,4 +1,4 @@
-"""Which fusions a model has: the code of each of its modules traced with the arguments of one run."""
+"""A model's fusions, found by tracing the code of each of its modules with the arguments of one run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tilewright.tuner.pytorch.precision import ALLOWED
 
 
 class _Search:
-    """The fusions of modules as they are called, a site for those that are alike."""
+    """The fusions of modules as they are called, with one site for equal ones."""
 
     def __init__(self, tied: set[int]) -> None:
         self.sites: dict[Hashable, Site] = {}
@@ -44,7 +44,7 @@ class _Search:
         self._copy = torch.empty(0)
 
     def enter_layer(self, name: str, module: nn.Module, positional: tuple[Any, ...]) -> None:
-        """Before a linear layer runs: those in one module that follow one another with one input are noted together.
+        """Notes a linear layer, before it runs, with those before it in its module that have the same input.
 
         Among them are a layer and the first one of an adapter beside it.
         """
@@ -58,7 +58,7 @@ class _Search:
         self._layers.append((name, module))
 
     def finish_layers(self) -> None:
-        """Makes what was noted a site."""
+        """Makes the noted layers a site."""
         layers = [module for _, module in self._layers]
         is_free = self._tied.isdisjoint(id(one) for layer in layers for one in layer.parameters())
         if self._input and len(layers) > 1 and not torch.is_grad_enabled() and is_free and can_join(layers):
@@ -74,7 +74,7 @@ class _Search:
         self._layers, self._input = [], None
 
     def enter(self, name: str, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Before a module runs."""
+        """Looks for fusions in a module before it runs."""
         if self._is_busy:  # to take values runs a module's own modules
             return
         self._is_busy = True

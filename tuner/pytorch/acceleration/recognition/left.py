@@ -24,7 +24,7 @@ QUANTISED_BY = ("torch.ao.nn.", "torch.nn.quantized", "bitsandbytes.", "torchao.
 
 
 def left_alone(model: nn.Module) -> dict[str, str]:
-    """Why modules stay PyTorch's own or their library's, by class, with the name of the first."""
+    """Why modules stay as they are, by class, with the name of the first."""
     found: dict[str, tuple[str, str]] = {}
     for name, module in model.named_modules():
         reason = _reason(module)
@@ -49,7 +49,7 @@ def _reason(module: nn.Module) -> str:
 
 
 def tied(parameters: Iterable[Tensor]) -> set[int]:
-    """Identities of those that share memory with another one, and so are not moved."""
+    """Identities of parameters that share memory with another one, and so are not moved."""
     given = list({id(one): one for one in parameters}.values())
     owners = Counter(one.untyped_storage().data_ptr() for one in given)
     return {id(one) for one in given if owners[one.untyped_storage().data_ptr()] > 1}

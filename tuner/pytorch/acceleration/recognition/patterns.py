@@ -1,4 +1,4 @@
-"""What in a module's graph one kernel computes: a layer and its activation, a sum and its norm, a gated pair."""
+"""Parts of a module's graph that one kernel computes: a layer and its activation, a sum and its norm, a gated pair."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Joined(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """The name of all of them as one tensor, beside the graph's module."""
+        """The joined parameters' name as one tensor, beside the graph's module."""
         return "_".join(self.names).replace(".", "_")
 
 
@@ -55,7 +55,7 @@ class Match(NamedTuple):
         return [str(node.target) for node in self.nodes if node.op == "call_module"]
 
     def replace(self, graph: fx.Graph, now: dict[fx.Node, fx.Node]) -> None:
-        """Puts the call in the place of the nodes; `now`: what is in the place of nodes that were replaced before."""
+        """Puts the call in the place of the nodes; `now`: replacements of nodes that were replaced before."""
         with graph.inserting_before(self.nodes[0]):
             given = [_given(graph, now.get(one, one) if isinstance(one, fx.Node) else one) for one in self.arguments]
             made = graph.call_function(run, (self.operator.name, *given))
@@ -75,7 +75,7 @@ def _given(graph: fx.Graph, argument: Any) -> Any:
 
 
 def run(name: str, *arguments: Any) -> Any:
-    """The operator's result; parameters in a pair with all of them are one, a copy only where they were moved apart."""
+    """The operator's result; joined parameters count as one, and are copied only if they were moved apart."""
     return OPERATORS[name](*[_whole(*one) if isinstance(one, tuple) else one for one in arguments])
 
 
@@ -117,7 +117,7 @@ _ACTIVATIONS: Mapping[Any, str] = {
     nn.Sigmoid: "sigmoid",
     "GELUActivation": "gelu",
 }
-"""By function, name of a method, PyTorch's class, or name of another library's class, which a comparison confirms."""
+"""Activations by function, method, PyTorch's class, or another library's class, which a comparison confirms."""
 
 
 def _module(node: Any, modules: Mapping[str, nn.Module]) -> nn.Module | None:

@@ -17,12 +17,12 @@ from tilewright.tuner.pytorch.precision import ALLOWED
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call | None:  # noqa: A002
-    """A layer's."""
+    """The call of a linear layer; None where the weight is no matrix."""
     return Call(LINEAR, (input, weight, bias, "none", ALLOWED)) if weight.dim() == 2 else None
 
 
 def matmul(input: Tensor, other: Tensor) -> Call | None:  # noqa: A002
-    """Matrices, one of them beside many, or as many on either side; batches of several dimensions become one."""
+    """The call for matrices, alone, one beside many, or as many on either side; several batch dimensions become one."""
     a, b = input, other
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or min(a.dim(), b.dim()) < 2:
         return None
@@ -38,7 +38,7 @@ def matmul(input: Tensor, other: Tensor) -> Call | None:  # noqa: A002
 
 
 def product(dimensions: int) -> Callable[..., Call | None]:
-    """`mm` or `bmm`, which take just so many dimensions."""
+    """A maker of calls for `mm` or `bmm`, which take exactly so many dimensions."""
 
     def product(input: Tensor, mat2: Tensor) -> Call | None:  # noqa: A002
         return matmul(input, mat2) if input.dim() == mat2.dim() == dimensions else None
@@ -47,7 +47,7 @@ def product(dimensions: int) -> Callable[..., Call | None]:
 
 
 def sum_with_product(dimensions: int) -> Callable[..., Call | None]:
-    """`addmm` or `baddbmm`: in one launch where it is a layer as `nn.Linear` has it, else a product and a sum."""
+    """A maker for `addmm` or `baddbmm`: one launch if it is a layer like `nn.Linear`, else a product and a sum."""
 
     def add(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call | None:  # noqa: A002
         if not mat1.dim() == mat2.dim() == dimensions or 0 in {alpha, beta}:

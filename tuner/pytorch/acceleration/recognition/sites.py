@@ -1,4 +1,4 @@
-"""What of a model our operators could stand in for: one run of it, watched."""
+"""The sites of a model where our operators could stand in, found in one watched run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS = frozenset({"linear", "linear_gated", "layer_norm", "rms_norm", "add_layer
 
 @dataclass(eq=False)
 class Site:
-    """All calls that pose one problem in one way: of modules that are alike, of a function, or of a fusion in modules.
+    """All calls that pose one problem in one way: of equal modules, of a function, or of a fusion in modules.
 
     `call` is an example with the tensors of the sample, `original` what PyTorch does there, `calls` those in one run.
     `weights`: "int8" where those of the modules would become whole numbers.
@@ -51,14 +51,14 @@ class Site:
     weights: str = ""
 
     def stand(self, *, compiled: bool = False) -> Replacement:
-        """Where the operator would stand in."""
+        """The replacement at this site."""
         is_compiled = compiled and self.can_compile
         where = tuple(self.modules), self.function
         return Replacement(self.entry, *where, is_compiled, self.fusion, self.weights, self.takes_any_rows)
 
     @property
     def takes_any_rows(self) -> bool:
-        """Whether inputs may have any number of rows: of modules, where the runtime serves those of the kernel."""
+        """Whether inputs may have any number of rows: modules' may, if the runtime serves all rows of the kernel."""
         kernel = self.call.operator.kernel
         return bool(self.modules) and kernel in ROWS and plans.runtime().serves_any_size(kernel)
 
@@ -69,7 +69,7 @@ class Site:
 
     @property
     def words(self) -> str:
-        """Where the site is, in words for a table."""
+        """The site's name, for a table."""
         if self.function:
             return self.function
         names = [_short(name) or "the model" for name in self.modules]
@@ -79,7 +79,7 @@ class Site:
 
 
 def _short(name: str) -> str:
-    """Layers that share an input, without the name of their module in front of each but the first."""
+    """A short name: of layers with a common input, only the first has its module's name in front."""
     owner = name.partition("+")[0].rpartition(".")[0]
     return name.replace(f"+{owner}.", "+")
 
@@ -93,7 +93,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         self._inside = 0
 
     def __torch_function__(self, function: Any, _types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
-        """The function's result."""
+        """The function's result; a call that our operators know is noted as a site."""
         named = named or {}
         if function in FUNCTIONS and not self._inside:
             call = call_of(function, arguments, named)
@@ -105,7 +105,7 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         return function(*arguments, **named)
 
     def enter(self, name: str, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Before a module runs."""
+        """Notes a module's call as a site, before it runs."""
         self._inside += 1
         if len(arguments) != 1 or named or not isinstance(arguments[0], Tensor):
             return
@@ -146,7 +146,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> list[Site]:
 
 
 def quantised_sites(sites: Sequence[Site]) -> list[Site]:
-    """The sites, of which the layers that the kernel computes have weights of 8 bits, alone and those of one input.
+    """The sites with weights of 8 bits, for layers that the kernel computes, alone and joined by a common input.
 
     Other fusions of layers are not among them.
     """

@@ -44,7 +44,7 @@ def filled(description: Any, tensors: Iterator[Any]) -> Any:
 
 class _Leaves(fx.Tracer):  # type: ignore[misc]
     def is_leaf_module(self, _module: nn.Module, _name: str) -> bool:
-        """Every module that is called."""
+        """True: every called module is a leaf, whose own code is not traced here."""
         return True
 
 
@@ -92,7 +92,7 @@ def trace(module: nn.Module, key: Hashable) -> tuple[Around, fx.Graph]:
 
 
 def function_of(graph: fx.Graph) -> Callable[[Any, Sequence[Tensor]], Any]:
-    """What the graph says, of a module in a `SimpleNamespace` as `m` and the tensors."""
+    """The graph as a function of a `SimpleNamespace` with the module as `m`, and of the tensors."""
     graph.lint()
     code = graph.python_code("self")
     exec(code.src, code.globals)  # noqa: S102 - torch.fx wrote it
@@ -106,7 +106,7 @@ def parameter(root: nn.Module, name: str) -> Any:
 
 
 def held(module: nn.Module) -> SimpleNamespace:
-    """What `function_of` is called with."""
+    """The namespace that the function of `function_of` is called with."""
     return SimpleNamespace(m=module)
 
 
@@ -118,7 +118,7 @@ class Values(fx.Interpreter):  # type: ignore[misc]
         self._wanted, self.values = {one.name for one in wanted}, dict[str, Any]()
 
     def run_node(self, n: fx.Node) -> Any:
-        """Its value."""
+        """The node's value, kept where it is wanted."""
         value = super().run_node(n)
         if n.name in self._wanted:
             self.values[n.name] = value
