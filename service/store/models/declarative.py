@@ -43,11 +43,13 @@ class Base(DeclarativeBase):
 
 
 def uuid7() -> uuid.UUID:
-    """A UUID of version 7 (RFC 9562): sorts by creation time, so that pages have a stable order."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return uuid.UUID(int=value)
+    """A UUID of version 7 (RFC 9562): sorts by creation time, so that pages have a stable order.
+
+    The 12 bits behind the milliseconds count 1/4096 of one (section 6.2, method 3), the last 62 are random.
+    """
+    whole_ms, rest_ns = divmod(time.time_ns(), 1_000_000)
+    value = whole_ms << 80 | 0x7 << 76 | rest_ns * 4096 // 1_000_000 << 64
+    return uuid.UUID(int=value | 0x2 << 62 | int.from_bytes(os.urandom(8), "big") >> 2)
 
 
 def by_value(enum: type[StrEnum], name: str) -> Enum:
