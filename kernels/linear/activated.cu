@@ -12,10 +12,12 @@ constexpr double ROUNDOFFS = 6.0, ARGUMENT_ROUNDOFFS = 0.0;
 constexpr double ROUNDOFFS = 4.0, ARGUMENT_ROUNDOFFS = 0.0;
 #elif defined(ACTIVATION_GELU)
 constexpr double ROUNDOFFS = 11.0, ARGUMENT_ROUNDOFFS = 2.0;
+#elif !defined(ACTIVATION_NONE)
+#define ACTIVATION_NONE
 #endif
 
-constexpr double REACH = 8.0;
-constexpr double SQRT_HALF = 0.70710678118654752440;
+[[maybe_unused]] constexpr double REACH = 8.0;
+[[maybe_unused]] constexpr double SQRT_HALF = 0.70710678118654752440;
 
 __device__ __forceinline__ double sigmoid(double z) {
   const double shrunk = exp(-fabs(z));

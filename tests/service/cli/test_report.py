@@ -140,7 +140,7 @@ def test_a_kernel_of_the_users_own_has_a_report_of_its_variants(tmp_path):
     assert {row["work"]["flops"] for row in steps} == {0}  # it computes nothing, and is rated by its bytes
     page = (tmp_path / "out" / "transpose.md").read_text()
     assert re.search(r"At 40 x 24 the fastest step is (default configuration|tiled|direct): .* ms, .* GB/s\.", page)
-    assert "times as fast as default configuration" in page or "as long as default configuration" in page
+    assert re.search("as (fast|long) as default configuration", page)  # also where they differ by no more than noise
 
 
 @pytest.mark.parametrize(
