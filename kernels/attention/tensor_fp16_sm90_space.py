@@ -27,7 +27,7 @@ def panels(p: Problem) -> int:
 
 
 def stage_bytes(c: Values, p: Problem) -> int:
-    """Bytes of two parts of a tile of K or V, and of what is known about the tile."""
+    """Bytes that a buffer of the ring has: both FP16 parts of a tile of K or V, and 1 KB for its scales and flags."""
     return c.TILE_KEYS * 256 * panels(p) + 1024
 
 

@@ -171,7 +171,10 @@ class Measurements:
         return times | found | {size: doubt * found[size] for size in missing}
 
     def ends(self) -> list[int]:
-        """Sizes at which tiles end of what is fast at the measured sizes on both sides, and those behind them."""
+        """Sizes at which ranges may meet, in order.
+
+        Between two measured sizes these are where a tile of their LEADING configurations ends, and the size after it.
+        """
         found = {
             end + more
             for below, above in pairwise(self.sizes)

@@ -71,7 +71,10 @@ def inside(low: int, high: int, seed: int) -> list[int]:
 
 
 def middle(below: int, above: int) -> int | None:
-    """A size between both that whole tiles fill, else the one midway; None where there is none."""
+    """The multiple of TILE nearest to the geometric mean if it lies between the two sizes, else the mean rounded down.
+
+    None where the two are so close that no size between them is worth a measurement.
+    """
     if above <= below * NEAREST or above <= below + 1:
         return None
     size = isqrt(below * above)

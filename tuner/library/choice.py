@@ -150,7 +150,7 @@ class CudaLibrary:
         return next(self._calls(), None)
 
     def own_choice(self) -> LibraryCall | None:
-        """CublasLt's call by its own choice, which launchers can make at any size; None where there is none."""
+        """The first call of cuBLASLt's heuristic, which launchers of any size make; None where cuBLASLt has no call."""
         return next((call for call in self._calls() if call.is_named and call.name.startswith(CUBLASLT)), None)
 
     def _calls(self) -> Iterator[LibraryCall]:

@@ -202,7 +202,7 @@ class _Record:
         return texts
 
     def _contents(self, name: str, one: Row, dtype: str) -> tuple[dict[str, Any], str | None]:
-        """A recipe for what the array held, and the file of what was right in it after the launch."""
+        """A recipe for the array's contents before the launch, and the file of those after it, if recorded."""
         place = self._launches.passed[name]
         layout = Layout(tuple(one["shape"]), tuple(one["strides"]))
         file = self._run / f"argument{place}.npy"

@@ -38,7 +38,10 @@ class LibraryCall:
 
 
 def library_call(problem: Problem, scalars: Mapping[str, float], sources: Mapping[str, Path]) -> LibraryCall | None:
-    """The call that computes the problem from these files; None where there is none, or NumPy has another BLAS."""
+    """OpenBLAS's call for the problem, with inputs from these files.
+
+    None where it has no routine for the problem, or where NumPy comes with another BLAS.
+    """
     if not _computes(problem):
         return None
     what = _what(problem, scalars) | {"sources": {name: str(path) for name, path in sources.items()}}

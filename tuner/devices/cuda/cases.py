@@ -31,7 +31,7 @@ ROOM_SHARE = 0.5
 """Of the free memory so much may go to one more kind of inputs: making its reference takes as much again."""
 
 _QUICKLY_DRAWN_BYTES = 1 << 24
-_DRAWN_AT_ONCE = 4  # of what is kept for all sizes: its memory on the host is a small part of what it is on the device
+_DRAWN_AT_ONCE = 4  # kinds of inputs that serve all sizes: their references, which are larger, are on the device alone
 _SLOWLY_MADE_KINDS = 3  # beside those that are drawn, where the host makes references while the job waits
 
 

@@ -151,7 +151,7 @@ class IsolatedBench(Bench):
         self._device.call("renew", self._number, turn)
 
     def library(self, *, at_any_size: bool = False) -> IsolatedExecutable | None:
-        """The library's call in the child; None where there is none."""
+        """The library's call, which the child process makes; None where the library cannot compute the problem."""
         self._ready()
         loaded: LoadedExecutable | None = self._device.call("library", self._number, at_any_size)
         if loaded is None:
